@@ -1,0 +1,38 @@
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace torch_npu {
+
+/// Throws the c10 exception that a failure of the layers below is for a PyTorch user: kOutOfMemory is
+/// c10::OutOfMemoryError and kForked a c10::Error, both with the runtime's own text, which users' retry and
+/// hint code recognises; kUnsupported is c10::NotImplementedError; all else is c10::Error. The text of the
+/// latter two begins "<layer> failed: ".
+[[noreturn]] inline void rethrow_as_c10(const anynpu::Error& error, const char* layer) {
+  using anynpu::ErrorCode;
+  std::string named = std::string(layer) + " failed: " + error.what();
+  switch (error.code()) {
+    case ErrorCode::kOutOfMemory: C10_THROW_ERROR(OutOfMemoryError, error.what());
+    case ErrorCode::kForked: C10_THROW_ERROR(Error, error.what());
+    case ErrorCode::kUnsupported: C10_THROW_ERROR(NotImplementedError, std::move(named));
+    default: C10_THROW_ERROR(Error, std::move(named));
+  }
+}
+
+/// Calls `function` with failures of the layers below turned into c10 exceptions. Whatever enters the runtime
+/// from ATen does so in one.
+template <class F>
+decltype(auto) npu_call(F&& function, const char* layer = "NPU runtime") {
+  try {
+    return std::forward<F>(function)();
+  } catch (const anynpu::Error& error) {
+    rethrow_as_c10(error, layer);
+  }
+}
+
+}  // namespace torch_npu
