@@ -1,0 +1,157 @@
+#include "runtime/device.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/options.h"
+
+namespace anynpu {
+namespace {
+
+Option devices_option("ANYNPU_DEVICES", "",
+                      "number of logical devices; default: LOCAL_WORLD_SIZE under torchrun, else 1");
+
+constexpr int kMostDevices = 64;
+constexpr auto kExitLimit = std::chrono::seconds(2);
+
+std::mutex starting;
+std::array<std::atomic<Device*>, kMostDevices> devices = {};  // never destroyed: threads and handlers use them
+std::atomic<bool> any_started = false;
+std::atomic<bool> in_fork = false;
+
+thread_local std::optional<int> current_device;
+thread_local std::array<std::shared_ptr<Stream>, kMostDevices> current_streams;
+
+void start_runtime() {
+  if (any_started) return;
+  pthread_atfork(nullptr, nullptr, [] { in_fork.store(true, std::memory_order_relaxed); });
+  std::atexit([] { shutdown(); });
+  any_started = true;
+}
+
+}  // namespace
+
+int device_count() {
+  static const int count = [] {
+    const char* ranks = std::getenv("LOCAL_WORLD_SIZE");
+    const bool chosen = !devices_option.text().empty();
+    const int64_t wanted = chosen ? devices_option.integer(1) : ranks != nullptr ? std::atoll(ranks) : 1;
+    require(!chosen || wanted <= kMostDevices, ErrorCode::kInvalidArgument, "option ANYNPU_DEVICES: ", wanted,
+            " is more than ", kMostDevices);
+    return static_cast<int>(std::clamp<int64_t>(wanted, 1, kMostDevices));
+  }();
+  return count;
+}
+
+Device& Device::get(int index) {
+  require_usable();
+  require(index >= 0 && index < device_count(), ErrorCode::kInvalidDevice, "invalid device ordinal ", index,
+          ": there are ", device_count(), " devices (0 to ", device_count() - 1, ")");
+  if (Device* device = devices[index].load(std::memory_order_acquire)) return *device;
+  std::lock_guard lock(starting);
+  if (devices[index] == nullptr) {
+    start_runtime();
+    devices[index].store(new Device(index), std::memory_order_release);
+  }
+  return *devices[index];
+}
+
+bool Device::started() { return any_started; }
+
+bool Device::forked() { return in_fork.load(std::memory_order_relaxed); }
+
+void Device::require_usable() {
+  require(!forked(), ErrorCode::kForked,
+          "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the "
+          "'spawn' start method");
+  require(!Executor::stopped(), ErrorCode::kNotInitialized, "the NPU runtime was shut down: the process is exiting");
+}
+
+Device* Device::of(const void* address) {
+  for (int index = 0, count = any_started ? device_count() : 0; index < count; ++index)
+    if (Device* device = devices[index].load(std::memory_order_acquire); device && device->arena_.contains(address))
+      return device;
+  return nullptr;
+}
+
+Device::Device(int index) : index_(index), arena_(index), pool_(arena_), default_stream_(Stream::create(index)) {}
+
+std::shared_ptr<Stream> Device::create_stream(StreamConfig config) {
+  auto stream = Stream::create(index_, config);
+  std::lock_guard lock(mutex_);
+  std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
+  streams_.push_back(stream);
+  return stream;
+}
+
+std::vector<std::shared_ptr<Stream>> Device::live_streams() const {
+  std::vector<std::shared_ptr<Stream>> streams = {default_stream_};
+  std::lock_guard lock(mutex_);
+  for (const auto& weak : streams_)
+    if (auto stream = weak.lock()) streams.push_back(std::move(stream));
+  return streams;
+}
+
+bool Device::synchronize(std::optional<Duration> limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit.value_or(Duration::zero());
+  std::exception_ptr first_error;
+  for (const auto& stream : live_streams()) {
+    std::optional<Duration> rest;
+    if (limit) rest = std::max(Duration::zero(), Duration(deadline - std::chrono::steady_clock::now()));
+    try {
+      if (!stream->synchronize(rest)) return false;
+    } catch (...) {
+      if (!first_error) first_error = std::current_exception();
+    }
+  }
+  if (first_error) std::rethrow_exception(first_error);
+  return true;
+}
+
+void Device::abort() {
+  for (const auto& stream : live_streams()) stream->abort();
+}
+
+void Device::reset() {
+  abort();
+  try {
+    synchronize();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kAborted) throw;
+  }
+  pool_.release_unused();
+}
+
+void shutdown() {
+  if (Device::started() && !Device::forked()) Executor::instance().shutdown(kExitLimit);
+}
+
+std::optional<int> thread_device() { return current_device; }
+
+void set_thread_device(std::optional<int> index) {
+  require(!index || (*index >= 0 && *index < device_count()), ErrorCode::kInvalidDevice,
+          "invalid device ordinal ", index.value_or(-1), ": there are ", device_count(), " devices");
+  current_device = index;
+}
+
+Stream& current_stream(int device) {
+  Stream* stream = current_streams.at(device).get();
+  return stream != nullptr ? *stream : Device::get(device).default_stream();
+}
+
+std::shared_ptr<Stream> current_stream_ptr(int device) {
+  const auto& stream = current_streams.at(device);
+  return stream != nullptr ? stream : Device::get(device).default_stream_ptr();
+}
+
+void set_current_stream(std::shared_ptr<Stream> stream) {
+  const int device = stream->device();
+  current_streams.at(device) = std::move(stream);
+}
+
+}  // namespace anynpu

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "runtime/block_pool.h"
+#include "runtime/stream.h"
+
+namespace anynpu {
+
+/// How many devices there are: ANYNPU_DEVICES; unset, LOCAL_WORLD_SIZE where torchrun set it, else 1. Starts
+/// nothing, so a process that only asked may fork freely.
+int device_count();
+
+/// A logical NPU: memory, streams, and nothing that knows of PyTorch. Started by the first get(). Thread-safe.
+class Device {
+ public:
+  /// Raises kInvalidDevice for an index outside [0, device_count), kForked in a child of a process that had
+  /// started a device, kNotInitialized when the process is exiting.
+  static Device& get(int index);
+  /// True when any device was started in this process.
+  static bool started();
+  /// The device whose address range holds `address`, or null. Takes no lock; starts nothing.
+  static Device* of(const void* address);
+  /// Raises kForked or kNotInitialized where no device can be used (any more).
+  static void require_usable();
+  /// True in a fork of a process that had started a device: device memory and threads do not exist here.
+  static bool forked();
+
+  int index() const { return index_; }
+  Arena& arena() { return arena_; }
+  BlockPool& pool() { return pool_; }
+  Stream& default_stream() { return *default_stream_; }
+  std::shared_ptr<Stream> default_stream_ptr() { return default_stream_; }
+  std::shared_ptr<Stream> create_stream(StreamConfig config = {});
+
+  /// Waits for the work of all streams enqueued before the call, at most `limit`; false when it passed. Raises
+  /// the first error of each stream's oldest.
+  bool synchronize(std::optional<Duration> limit = std::nullopt);
+  /// Drops all work that has not started, on every stream.
+  void abort();
+  /// Drops queued work, waits for the running, and gives all memory back that no live pool block holds.
+  void reset();
+
+ private:
+  friend class Stream;
+  explicit Device(int index);
+  std::vector<std::shared_ptr<Stream>> live_streams() const;
+
+  const int index_;
+  Arena arena_;
+  BlockPool pool_;
+  std::shared_ptr<Stream> default_stream_;
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<Stream>> streams_;
+};
+
+/// Ends the runtime for this process: no task starts any more, running ones get a moment to end. Called at
+/// exit; later calls to Device::get raise kNotInitialized.
+void shutdown();
+
+/// The calling thread's device: unset (std::nullopt) in a new thread.
+std::optional<int> thread_device();
+void set_thread_device(std::optional<int> index);  ///< raises kInvalidDevice
+
+/// The stream that the calling thread enqueues on for `device`; the device's default stream unless set.
+Stream& current_stream(int device);
+std::shared_ptr<Stream> current_stream_ptr(int device);
+void set_current_stream(std::shared_ptr<Stream> stream);  ///< for the stream's device
+
+}  // namespace anynpu

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+namespace anynpu {
+
+class Stream;
+
+/// Which threads may run a piece of work.
+enum class Lane : uint8_t {
+  kShort,     ///< serial work of some microseconds that never blocks: any thread, also the one that enqueues it
+              ///< on an idle stream or waits for it
+  kParallel,  ///< work that opens parallel regions: the one compute thread of the process, because every
+              ///< further thread that opens OpenMP regions brings a second pool that spins against the first
+  kHost,      ///< user code that may block: a service thread, never the caller's
+};
+
+using Duration = std::chrono::nanoseconds;
+
+/// Blocked threads look this often whether the runtime was shut down under them.
+constexpr Duration kShutdownPoll = std::chrono::milliseconds(100);
+
+/// The threads of the runtime: one compute thread, and service threads that are added while all others are
+/// busy and go again when they find nothing to do, so that user code which blocks in one stream never holds up
+/// another stream. Streams are handed over whole: whichever thread takes one runs its queue until it is empty,
+/// must wait for an event, or needs the other kind of thread.
+class Executor {
+ public:
+  static Executor& instance();
+
+  /// Makes `stream`, which has work and no thread, run on a thread that may run `lane`.
+  void post(std::shared_ptr<Stream> stream, Lane lane);
+
+  static bool on_compute_thread();
+  /// True where another stream waits for the compute thread, so that the running one should give way.
+  bool compute_contended() const;
+
+  /// Lets running tasks end (at most `limit`), and starts no others. Idempotent; for the exit of the process.
+  void shutdown(Duration limit);
+  static bool stopped();  ///< shutdown() was called
+
+ private:
+  class Threads;
+  Executor();
+  Threads *compute_, *service_;  // never destroyed: their threads are detached
+};
+
+}  // namespace anynpu

@@ -1,0 +1,110 @@
+#include "runtime/memory.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "runtime/device.h"
+
+namespace anynpu {
+namespace {
+
+/// From this size on a copy or fill is shared between threads; below, handing it over costs more.
+constexpr size_t kParallelBytes = size_t{1} << 20;
+
+struct PinnedMemory {
+  std::mutex mutex;
+  std::map<const char*, size_t> ranges;
+
+  /// Start and size of the range that holds `address`; null and 0 when none does.
+  std::pair<const char*, size_t> find(const void* address) {
+    std::lock_guard lock(mutex);
+    auto after = ranges.upper_bound(static_cast<const char*>(address));
+    if (after == ranges.begin()) return {nullptr, 0};
+    const auto [begin, size] = *std::prev(after);
+    return address < begin + size ? std::pair{begin, size} : std::pair<const char*, size_t>{nullptr, 0};
+  }
+};
+
+PinnedMemory& pinned() {
+  static auto* memory = new PinnedMemory;
+  return *memory;
+}
+
+void check_range(const char* name, const void* address, size_t bytes, bool on_device, CopyKind kind) {
+  constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device", ""};
+  require(address != nullptr, ErrorCode::kInvalidArgument, name, " is null; ", bytes, " bytes were asked for");
+  Device* device = Device::of(address);
+  if (kind != CopyKind::kDefault)
+    require(on_device == (device != nullptr), ErrorCode::kInvalidArgument, name, " (", address, ") is ",
+            device != nullptr ? "device" : "host", " memory, but the kind is ", kKinds[static_cast<int>(kind)]);
+  if (device == nullptr) return;
+  const auto range = device->arena().find(address);
+  require(range.has_value(), ErrorCode::kInvalidArgument, name, " (", address,
+          ") lies in no live allocation of device ", device->index());
+  const size_t rest = range->begin + range->size - static_cast<const char*>(address);
+  require(bytes <= rest, ErrorCode::kInvalidArgument, name, " (", address, "): ", bytes,
+          " bytes were asked for, but its allocation on device ", device->index(), " ends after ", rest);
+}
+
+}  // namespace
+
+MemoryPlace place_of(const void* address) {
+  if (Device::of(address) != nullptr) return MemoryPlace::kDevice;
+  return find_pinned(address) != nullptr ? MemoryPlace::kPinnedHost : MemoryPlace::kHost;
+}
+
+void* allocate_pinned(size_t size) {
+  require(size != 0, ErrorCode::kInvalidArgument, "pinned host memory: size is 0; 1 or more is accepted");
+  // A mapping of its own per allocation: a pinned range shares no page with other host memory.
+  void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  require(address != MAP_FAILED, ErrorCode::kOutOfMemory, "pinned host memory: the system has no ", size, " bytes");
+  std::lock_guard lock(pinned().mutex);
+  pinned().ranges.emplace(static_cast<const char*>(address), size);
+  return address;
+}
+
+void free_pinned(void* address) {
+  size_t size = 0;
+  {
+    std::lock_guard lock(pinned().mutex);
+    const auto found = pinned().ranges.find(static_cast<const char*>(address));
+    require(found != pinned().ranges.end(), ErrorCode::kInvalidArgument, "pinned host memory: ", address,
+            " is not the start of a pinned allocation");
+    size = found->second;
+    pinned().ranges.erase(found);
+  }
+  munmap(address, size);
+}
+
+void* find_pinned(const void* address) { return const_cast<char*>(pinned().find(address).first); }
+
+void check_copy(const void* to, const void* from, size_t bytes, CopyKind kind) {
+  if (bytes == 0) return;
+  const bool to_device = kind == CopyKind::kHostToDevice || kind == CopyKind::kDeviceToDevice;
+  const bool from_device = kind == CopyKind::kDeviceToHost || kind == CopyKind::kDeviceToDevice;
+  check_range("dst", to, bytes, to_device, kind);
+  check_range("src", from, bytes, from_device, kind);
+}
+
+void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {
+  stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
+    parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
+      std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
+    });
+  });
+}
+
+void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream) {
+  stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
+    parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
+      std::memset(static_cast<char*>(to) + begin, value, end - begin);
+    });
+  });
+}
+
+}  // namespace anynpu

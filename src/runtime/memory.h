@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace anynpu {
+
+class Stream;
+
+/// Where an address lies, as far as the runtime gave it out.
+enum class MemoryPlace : uint8_t { kDevice, kPinnedHost, kHost };
+MemoryPlace place_of(const void* address);
+
+/// Host memory that copies may use after the call that enqueued them returned. Inherited by forks (DataLoader
+/// workers fill it). Raises kOutOfMemory. Thread-safe.
+void* allocate_pinned(size_t size);
+void free_pinned(void* address);  ///< raises kInvalidArgument when `address` was not given out
+/// The pinned range that holds `address`: its start, or null.
+void* find_pinned(const void* address);
+
+enum class CopyKind : uint8_t { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
+
+/// Raises kInvalidArgument, naming the argument, when an address does not lie where `kind` says or its range
+/// leaves the allocation that holds it.
+void check_copy(const void* to, const void* from, size_t bytes, CopyKind kind);
+
+/// Enqueues a copy (or fill) of `bytes` bytes. The ranges must stay valid until it is done, and must not
+/// overlap. Small ones run in the caller when the stream is idle, large ones in parallel.
+void copy_async(void* to, const void* from, size_t bytes, Stream& stream);
+void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream);
+
+}  // namespace anynpu

@@ -1,0 +1,274 @@
+#include "runtime/stream.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/device.h"
+
+namespace anynpu {
+namespace {
+
+std::atomic<uint64_t> next_id = 1;
+thread_local const Stream* running_stream = nullptr;  // whose task this thread is in
+
+}  // namespace
+
+std::shared_ptr<Stream> Stream::create(int device, StreamConfig config) {
+  return std::shared_ptr<Stream>(new Stream(device, config));
+}
+
+Stream::Stream(int device, StreamConfig config) : device_(device), id_(next_id++), config_(config) {}
+
+void Stream::set_stop_on_failure(bool stop) {
+  std::lock_guard lock(mutex_);
+  config_.stop_on_failure = stop;
+}
+
+// [docs:stream-launch]
+void Stream::launch(Lane lane, UniqueFunction task) {
+  Lock lock = lock_usable();
+  if (lane == Lane::kShort && state_ == State::kIdle) {
+    run_in_caller(lock, {lane, std::move(task)});
+  } else {
+    enqueue(lock, {lane, std::move(task)});
+  }
+}
+// [/docs]
+
+void Stream::call(Lane lane, const std::function<void()>& function) {
+  if (running_stream == this) return function();  // the stream's next task is a part of the running one
+  Lock lock = lock_usable();
+  help_until(lock, enqueued_, std::nullopt);
+  raise_error();
+  if (state_ == State::kIdle && (lane == Lane::kShort || Executor::on_compute_thread())) {
+    std::exception_ptr error;
+    run_in_caller(lock, {lane, [&] {
+                           try {
+                             function();
+                           } catch (...) {
+                             error = std::current_exception();
+                           }
+                         }});
+    if (error) std::rethrow_exception(error);
+  } else {
+    call_elsewhere(lock, lane, function);
+  }
+}
+
+/// The task refers to the caller's frame, which therefore stays until the task has run or never will.
+void Stream::call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& function) {
+  enum Progress { kQueued, kStarted, kCancelled };
+  struct Shared {
+    std::atomic<int> progress = kQueued;
+    std::exception_ptr error;
+    bool move_on(Progress to) {
+      int queued = kQueued;
+      return progress.compare_exchange_strong(queued, to);
+    }
+  };
+  const auto shared = std::make_shared<Shared>();
+  const uint64_t ticket = enqueue(lock, {lane, [shared, &function] {
+                                           if (!shared->move_on(kStarted)) return;
+                                           try {
+                                             function();
+                                           } catch (...) {
+                                             shared->error = std::current_exception();
+                                           }
+                                         }});
+  while (finished_ < ticket) {
+    try {
+      help_until(lock, ticket, std::nullopt);
+    } catch (...) {  // shut down meanwhile
+      if (shared->move_on(kCancelled)) throw;
+      progress_.wait_for(lock, kShutdownPoll);
+    }
+  }
+  if (shared->error) std::rethrow_exception(shared->error);
+  if (shared->progress != kStarted) {
+    raise_error();
+    raise(ErrorCode::kAborted, "work of stream ", id_, " of device ", device_, " was dropped");
+  }
+}
+
+/// Runs `task` at once on the idle stream, then hands over what was enqueued meanwhile.
+void Stream::run_in_caller(Lock& lock, Task task) {
+  state_ = State::kRunning;
+  ++enqueued_;
+  execute(lock, std::move(task));
+  if (step_over_waits()) post();
+}
+
+void Stream::wait(std::shared_ptr<Recording> recording) {
+  if (recording->done()) return;
+  Lock lock = lock_usable();
+  enqueue(lock, {.wait_for = std::move(recording)});
+}
+
+std::shared_ptr<Recording> Stream::record() {
+  auto recording = std::make_shared<Recording>();
+  Lock lock = lock_usable();
+  enqueue(lock, {.complete = recording});
+  return recording;
+}
+
+bool Stream::idle() const {
+  std::lock_guard lock(mutex_);
+  return state_ == State::kIdle;
+}
+
+bool Stream::synchronize(std::optional<Duration> limit) {
+  require(running_stream != this, ErrorCode::kInvalidArgument, "synchronize: a task of stream ", id_,
+          " waits for its own stream, and so for itself");
+  Lock lock = lock_usable();
+  if (!help_until(lock, enqueued_, limit)) return false;
+  raise_error();
+  return true;
+}
+
+void Stream::abort() {
+  Lock lock = lock_usable();
+  bool dropped = false;
+  std::vector<UniqueFunction> discarded;  // their destructors run without the lock
+  for (Task& task : queue_) {
+    dropped |= static_cast<bool>(task.run);
+    discarded.push_back(std::move(task.run));
+    task.wait_for = nullptr;
+    task.lane = Lane::kShort;
+  }
+  if (dropped && !error_)
+    error_ = std::make_exception_ptr(Error(
+        ErrorCode::kAborted, concat("work of stream ", id_, " of device ", device_, " was dropped by an abort")));
+  if (state_ == State::kParked) {
+    state_ = State::kRunning;
+    drain(lock, Lane::kShort);
+  }
+  lock.unlock();
+}
+
+Stream::Lock Stream::lock_usable() const {
+  Device::require_usable();
+  return Lock(mutex_);
+}
+
+uint64_t Stream::enqueue(Lock& lock, Task task) {
+  const bool needs_thread = static_cast<bool>(task.run);
+  queue_.push_back(std::move(task));
+  const uint64_t ticket = ++enqueued_;
+  if (state_ == State::kIdle) {
+    if (needs_thread) {
+      post();
+    } else {
+      state_ = State::kRunning;
+      drain(lock, Lane::kShort, ticket);
+    }
+  }
+  return ticket;
+}
+
+/// Hands the stream, whose queue is not empty, to the threads that may run its next task.
+void Stream::post() {
+  state_ = State::kPosted;
+  Executor::instance().post(shared_from_this(), queue_.front().lane);
+}
+
+bool Stream::may_run(Lane thread, Lane task) { return task == Lane::kShort || task == thread; }
+
+/// Runs tasks in order until the queue is empty, the ticket `until` is done, or the next task must wait or
+/// needs another thread; leaves the stream in the state that fits. Expects kRunning.
+void Stream::drain(Lock& lock, Lane thread, uint64_t until) {
+  bool give_way = false;
+  while (step_over_waits()) {
+    if (finished_ >= until || give_way || !may_run(thread, queue_.front().lane)) return post();
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    execute(lock, std::move(task));
+    give_way = thread == Lane::kParallel && Executor::instance().compute_contended();
+  }
+}
+
+/// Removes the waits at the front that are over. True when a task follows; else the stream is parked or idle.
+bool Stream::step_over_waits() {
+  while (!queue_.empty() && queue_.front().wait_for) {
+    if (!queue_.front().wait_for->done_or_resume_later(shared_from_this())) {
+      state_ = State::kParked;
+      return false;
+    }
+    queue_.pop_front();
+    finished_one();
+  }
+  if (queue_.empty()) state_ = State::kIdle;
+  return !queue_.empty();
+}
+
+/// Runs one task without the lock.
+void Stream::execute(Lock& lock, Task task) {
+  const bool skip = error_ && config_.stop_on_failure;
+  const std::exception_ptr error_so_far = error_;
+  std::exception_ptr failure;
+  lock.unlock();
+  if (task.complete) {
+    task.complete->complete(error_so_far);
+  } else if (task.run && !skip) {
+    const Stream* outer = std::exchange(running_stream, this);
+    try {
+      task.run();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    running_stream = outer;
+  }
+  task.run.reset();  // what the closure owns may be large, or need other locks
+  lock.lock();
+  if (!error_) error_ = failure;
+  finished_one();
+}
+
+void Stream::finished_one() {
+  ++finished_;
+  if (finished_ >= wake_at_) {
+    wake_at_ = UINT64_MAX;
+    progress_.notify_all();
+  }
+}
+
+/// Blocks until `ticket` is done; runs tasks that need no other thread itself.
+bool Stream::help_until(Lock& lock, uint64_t ticket, std::optional<Duration> limit) {
+  using Clock = std::chrono::steady_clock;
+  if (finished_ >= ticket) return true;
+  const Lane thread = Executor::on_compute_thread() ? Lane::kParallel : Lane::kShort;
+  const auto deadline = Clock::now() + limit.value_or(Duration::zero());
+  while (finished_ < ticket) {
+    require(!Executor::stopped(), ErrorCode::kNotInitialized, "synchronize: the device was shut down");
+    if (state_ == State::kPosted && may_run(thread, queue_.front().lane)) {
+      state_ = State::kRunning;
+      drain(lock, thread, ticket);
+      continue;
+    }
+    if (limit && Clock::now() >= deadline) return false;
+    wake_at_ = std::min(wake_at_, ticket);
+    const auto slice = Clock::now() + kShutdownPoll;
+    progress_.wait_until(lock, limit ? std::min(deadline, slice) : slice);
+  }
+  return true;
+}
+
+/// The executor's side of post(). The stream may have been taken by a thread that waits for it meanwhile.
+void Stream::run_posted(Lane thread) {
+  Lock lock(mutex_);
+  if (state_ != State::kPosted) return;
+  state_ = State::kRunning;
+  drain(lock, thread);
+}
+
+void Stream::resume() {
+  Lock lock(mutex_);
+  if (state_ == State::kParked && step_over_waits()) post();
+}
+
+void Stream::raise_error() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+}  // namespace anynpu

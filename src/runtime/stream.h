@@ -1,0 +1,105 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/unique_function.h"
+#include "runtime/event.h"
+#include "runtime/executor.h"
+
+namespace anynpu {
+
+struct StreamConfig {
+  int priority = 0;              ///< streams with a smaller number get the compute thread first
+  bool stop_on_failure = false;  ///< after a task failed, drop the following ones until a synchronisation
+};
+
+/// An ordered queue of work on one device. Tasks run one after the other in the order of the calls that
+/// enqueued them, and progress whether or not anyone waits. A task that throws does not stop the following
+/// ones (but see StreamConfig); the first error is raised by the next synchronisation. Thread-safe.
+///
+/// A stream is always idle (and its queue empty), or being run by one thread, or posted to the executor, or
+/// parked on a recording that resumes it; so no task is left without a thread, and none runs beside another.
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  static std::shared_ptr<Stream> create(int device, StreamConfig config = {});
+  Stream(const Stream&) = delete;
+
+  int device() const { return device_; }
+  uint64_t id() const { return id_; }  ///< unique in the process, never reused
+  const StreamConfig& config() const { return config_; }
+  void set_stop_on_failure(bool stop);
+
+  /// Enqueues `task` and returns. On an idle stream a kShort task has run by then.
+  void launch(Lane lane, UniqueFunction task);
+
+  /// Runs `function` as the stream's next task and returns when it is done. An exception of `function` arrives
+  /// here and leaves the stream without error; an earlier error of the stream is raised instead of running it.
+  /// kShort work runs in the caller.
+  void call(Lane lane, const std::function<void()>& function);
+
+  /// Work enqueued from now on starts after `recording` is done. The caller does not wait.
+  void wait(std::shared_ptr<Recording> recording);
+  void wait(const Event& event) {
+    if (auto recording = event.recording()) wait(std::move(recording));
+  }
+  std::shared_ptr<Recording> record();  ///< the point after all work enqueued so far
+
+  bool idle() const;  ///< all work enqueued so far is done
+  /// Blocks until the work enqueued before the call is done, at most `limit` when given; false when the limit
+  /// passed. Raises the first error of the stream and clears it. The waiting thread runs kShort tasks itself.
+  bool synchronize(std::optional<Duration> limit = std::nullopt);
+  /// Drops the tasks that have not started and lets the running one end. The next synchronisation raises
+  /// kAborted if anything was dropped.
+  void abort();
+
+ private:
+  friend class Executor;
+  friend class Recording;
+
+  /// A closure, or one of the two steps that need no thread: waiting for a recording, completing one. A task
+  /// with none of the three was dropped.
+  struct Task {
+    Lane lane = Lane::kShort;
+    UniqueFunction run = {};
+    std::shared_ptr<Recording> wait_for = nullptr, complete = nullptr;
+  };
+  enum class State : uint8_t { kIdle, kPosted, kRunning, kParked };
+  using Lock = std::unique_lock<std::mutex>;
+
+  Stream(int device, StreamConfig config);
+  Lock lock_usable() const;  ///< raises in a fork and after shutdown
+  uint64_t enqueue(Lock& lock, Task task);
+  void run_in_caller(Lock& lock, Task task);
+  void call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& function);
+  void post();
+  static bool may_run(Lane thread, Lane task);
+  void drain(Lock& lock, Lane thread, uint64_t until = UINT64_MAX);
+  bool step_over_waits();
+  void execute(Lock& lock, Task task);
+  void finished_one();
+  bool help_until(Lock& lock, uint64_t ticket, std::optional<Duration> limit);
+  void run_posted(Lane thread);
+  void resume();
+  void raise_error();
+
+  const int device_;
+  const uint64_t id_;
+  StreamConfig config_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable progress_;
+  State state_ = State::kIdle;
+  std::deque<Task> queue_;
+  // Tickets: the n-th task ever enqueued has ticket n, and is done when finished_ has reached n.
+  uint64_t enqueued_ = 0, finished_ = 0;
+  uint64_t wake_at_ = UINT64_MAX;  // the smallest ticket that a blocked thread waits for
+  std::exception_ptr error_;
+};
+
+}  // namespace anynpu
