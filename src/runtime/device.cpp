@@ -63,6 +63,8 @@ Device& Device::get(int index) {
 
 bool Device::started() { return any_started; }
 
+bool Device::started(int index) { return devices.at(index) != nullptr; }
+
 bool Device::forked() { return in_fork.load(std::memory_order_relaxed); }
 
 void Device::require_usable() {

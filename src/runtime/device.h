@@ -22,8 +22,9 @@ class Device {
   /// Raises kInvalidDevice for an index outside [0, device_count), kForked in a child of a process that had
   /// started a device, kNotInitialized when the process is exiting.
   static Device& get(int index);
-  /// True when any device was started in this process.
+  /// True when any device, or the one with that index, was started in this process or one it forked from.
   static bool started();
+  static bool started(int index);
   /// The device whose address range holds `address`, or null. Takes no lock; starts nothing.
   static Device* of(const void* address);
   /// Raises kForked or kNotInitialized where no device can be used (any more).

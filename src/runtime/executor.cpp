@@ -30,18 +30,16 @@ class Executor::Threads {
   Threads(Lane lane, const char* name, size_t most) : lane_(lane), name_(name), most_(most) {}
 
   void post(std::shared_ptr<Stream> stream) {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (stopping) return;
     const int priority = stream->config().priority;
     auto place = std::find_if(ready_.begin(), ready_.end(),
                               [&](const auto& other) { return priority < other->config().priority; });
     ready_.insert(place, std::move(stream));
     waiting_.store(ready_.size(), std::memory_order_relaxed);
-    if (ready_.size() > idle_ && threads_ < most_) {
-      start_thread();
-    } else {
-      work_.notify_one();
-    }
+    if (ready_.size() > idle_ && threads_ < most_) return start_thread();
+    lock.unlock();  // or the thread wakes only to block on it
+    work_.notify_one();
   }
 
   bool contended() const { return waiting_.load(std::memory_order_relaxed) != 0; }

@@ -70,10 +70,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::shared_ptr<Recording> wait_for = nullptr, complete = nullptr;
   };
   enum class State : uint8_t { kIdle, kPosted, kRunning, kParked };
-  using Lock = std::unique_lock<std::mutex>;
+  class Lock;
 
   Stream(int device, StreamConfig config);
-  Lock lock_usable() const;  ///< raises in a fork and after shutdown
+  Lock lock_usable();  ///< raises in a fork and after shutdown
   uint64_t enqueue(Lock& lock, Task task);
   void run_in_caller(Lock& lock, Task task);
   void call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& function);
@@ -99,6 +99,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Tickets: the n-th task ever enqueued has ticket n, and is done when finished_ has reached n.
   uint64_t enqueued_ = 0, finished_ = 0;
   uint64_t wake_at_ = UINT64_MAX;  // the smallest ticket that a blocked thread waits for
+  bool wake_ = false;              // that ticket is done: wake the threads when the lock is given up
   std::exception_ptr error_;
 };
 
