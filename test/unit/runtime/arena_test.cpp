@@ -4,7 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 
@@ -88,6 +91,24 @@ TEST(ArenaDeathTest, FreedMemoryFaults) {
         bytes[0] = 2;
       },
       "");
+}
+
+TEST(ArenaDeathTest, DebugModeFaultsRightBehindARange) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  for (size_t size : {size_t{64}, size_t{4096}, 3 * kMiB + 64})
+    EXPECT_DEATH(
+        {
+          setenv("ANYNPU_DEBUG_MEMORY", "1", 1);
+          Arena arena(0);
+          auto* bytes = static_cast<volatile char*>(arena.allocate(size));
+          bytes[0] = 1;
+          bytes[size - 1] = 1;
+          arena.free(const_cast<char*>(bytes));
+          bytes = static_cast<volatile char*>(arena.allocate(size));
+          fprintf(stderr, "in bounds\n");
+          bytes[size] = 1;
+        },
+        "in bounds");
 }
 
 TEST(ArenaDeathTest, ForksDoNotInheritDeviceMemory) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <latch>
 #include <random>
@@ -169,6 +173,27 @@ TEST_F(BlockPoolTest, SnapshotAddsUp) {
   }
   pool_.free(a);
   pool_.free(b);
+}
+
+TEST(BlockPoolDeathTest, DebugModeFaultsOutsideOfLiveBlocks) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        setenv("ANYNPU_DEBUG_MEMORY", "1", 1);
+        Arena arena(0);
+        BlockPool pool(arena);
+        for (size_t size : {size_t{1}, size_t{1000}, kMiB, 21 * kMiB}) {
+          Block* block = pool.allocate(size, 1);
+          std::memset(BlockPool::address(block), 1, size);
+          pool.free(block);
+        }
+        if (arena.committed() != 0) std::exit(1);  // nothing is cached
+        Block* block = pool.allocate(1000, 1);
+        auto* bytes = static_cast<volatile char*>(BlockPool::address(block));
+        signal(SIGSEGV, [](int) { _exit(7); });
+        bytes[1024] = 1;
+      },
+      testing::ExitedWithCode(7), "");
 }
 
 TEST_F(BlockPoolTest, RandomUseFromManyThreadsNeverOverlaps) {
