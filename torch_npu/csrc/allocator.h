@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/StorageImpl.h>
 
 #include "runtime/block_pool.h"
 
@@ -13,10 +14,17 @@ c10::DeviceAllocator* npu_allocator();
 /// As allocate(), for a device that need not be the current one.
 c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
-/// True when `data` was made by npu_allocator() (or a wrapper kept its deleter), so that its context is a block.
+/// The DataPtr that owns `block`, of a pool of `device`, as npu_allocator() makes it.
+c10::DataPtr own_block(anynpu::Block* block, c10::DeviceIndex device);
+
+/// True when `data` is such a DataPtr, so that its context is a block or null.
 bool owns_block(const c10::DataPtr& data);
 
 /// True for every address inside the memory of a started device. Takes no lock.
 bool is_arena(const void* address);
+
+/// Makes `storage`, of device npu, `bytes` long: keeps what fits of its content, and gives its memory back when
+/// `bytes` is 0. The copy is enqueued on the current stream of the storage's device.
+void resize_storage(c10::StorageImpl& storage, size_t bytes);
 
 }  // namespace torch_npu

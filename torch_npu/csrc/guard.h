@@ -9,12 +9,21 @@
 
 namespace torch_npu {
 
+/// How many devices there are; 0 where the runtime cannot tell. Starts none.
+c10::DeviceIndex device_count() noexcept;
+
+/// True when that device was started in this very process.
+bool is_started(c10::DeviceIndex device);
+
 /// The calling thread's device; a thread that has chosen none is on device 0.
 c10::DeviceIndex current_device();
 
+/// The stream that the calling thread enqueues on for `device`. Starts no device.
+c10::Stream current_stream(c10::DeviceIndex device);
+
 /// The runtime's stream of a c10::Stream of device npu, and back. Id 0 is the device's default stream.
 std::shared_ptr<anynpu::Stream> runtime_stream(const c10::Stream& stream);
-c10::Stream c10_stream(const anynpu::Stream& stream);
+c10::Stream c10_stream(anynpu::Stream& stream);
 
 /// Waits for all streams of `device`, interruptibly; raises the first error.
 void synchronize_device(c10::DeviceIndex device);

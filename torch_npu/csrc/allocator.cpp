@@ -1,0 +1,153 @@
+#include "torch_npu/csrc/allocator.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "runtime/device.h"
+#include "runtime/memory.h"
+#include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/guard.h"
+#include "torch_npu/csrc/wait.h"
+
+namespace torch_npu {
+namespace {
+
+using anynpu::Block;
+using anynpu::BlockPool;
+using c10::CachingDeviceAllocator::DeviceStats;
+
+void free_block(void* context) {
+  auto* block = static_cast<Block*>(context);
+  BlockPool::pool_of(block).free(block);
+}
+
+/// The block that `data` owns, also where another library wrapped the DataPtr; null for memory of no pool.
+Block* block_of(const c10::DataPtr& data) {
+  if (owns_block(data)) return static_cast<Block*>(data.get_context());
+  anynpu::Device* device = anynpu::Device::of(data.get());
+  return device == nullptr ? nullptr : device->pool().find(data.get());
+}
+
+c10::CachingAllocator::StatArray stat_array(const anynpu::MemoryStats::PerKind& counters) {
+  static_assert(static_cast<int>(c10::CachingAllocator::StatType::AGGREGATE) == anynpu::kAllMemory);
+  static_assert(static_cast<int>(c10::CachingAllocator::StatType::SMALL_POOL) == anynpu::kSmallBlocks);
+  static_assert(static_cast<int>(c10::CachingAllocator::StatType::LARGE_POOL) == anynpu::kLargeBlocks);
+  c10::CachingAllocator::StatArray result;
+  std::transform(counters.begin(), counters.end(), result.begin(),
+                 [](const anynpu::MemoryCounter& counter) -> c10::CachingAllocator::Stat {
+                   return {counter.current, counter.peak, counter.allocated, counter.freed};
+                 });
+  return result;
+}
+
+struct NpuAllocator final : c10::DeviceAllocator {
+  c10::DataPtr allocate(size_t bytes) override { return allocate_on(current_device(), bytes); }
+
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    npu_call([&] {
+      anynpu::Stream& stream = anynpu::current_stream(current_device());
+      anynpu::copy_async(to, from, bytes, stream);
+      wait_for_stream(stream);
+    });
+  }
+
+  bool initialized() override { return anynpu::Device::started() && !anynpu::Device::forked(); }
+
+  void emptyCache(c10::MempoolId_t pool) override {
+    TORCH_CHECK_NOT_IMPLEMENTED(pool == c10::MempoolId_t(), "empty_cache: device npu has one memory pool; the id (",
+                                pool.first, ", ", pool.second, ") names another");
+    npu_call([&] {
+      for (int index = 0; index < anynpu::device_count(); ++index)
+        if (is_started(index)) anynpu::Device::get(index).pool().release_unused();
+    });
+  }
+
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    if (Block* block = block_of(data)) BlockPool::pool_of(block).record_stream(block, runtime_stream(stream));
+  }
+
+  DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    const anynpu::MemoryStats stats = npu_call([&] { return anynpu::Device::get(device).pool().stats(); });
+    DeviceStats result;
+    result.allocation = stat_array(stats.allocation);
+    result.segment = stat_array(stats.segment);
+    result.active = stat_array(stats.active);
+    result.inactive_split = stat_array(stats.inactive_split);
+    result.allocated_bytes = stat_array(stats.allocated_bytes);
+    result.reserved_bytes = stat_array(stats.reserved_bytes);
+    result.active_bytes = stat_array(stats.active_bytes);
+    result.inactive_split_bytes = stat_array(stats.inactive_split_bytes);
+    result.requested_bytes = stat_array(stats.requested_bytes);
+    result.num_alloc_retries = stats.num_alloc_retries;
+    result.num_ooms = stats.num_ooms;
+    result.num_device_alloc = stats.num_device_alloc;
+    result.num_device_free = stats.num_device_free;
+    return result;
+  }
+
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    npu_call([&] { anynpu::Device::get(device).pool().reset_accumulated_stats(); });
+  }
+
+  void resetPeakStats(c10::DeviceIndex device) override {
+    npu_call([&] { anynpu::Device::get(device).pool().reset_peak_stats(); });
+  }
+
+  /// All devices draw on one budget, so what one uses is free on none.
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override {
+    return npu_call([] {
+      const anynpu::MemoryBudget& budget = anynpu::MemoryBudget::instance();
+      return std::pair(budget.total() - budget.committed(), budget.total());
+    });
+  }
+};
+
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  npu_allocator()->recordStream(self.storage().data_ptr(), stream);
+}
+
+}  // namespace
+
+c10::DeviceAllocator* npu_allocator() {
+  static auto* allocator = new NpuAllocator;  // tensors outlive every static destructor
+  return allocator;
+}
+
+REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, npu_allocator())
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("record_stream", record_stream); }
+
+c10::DataPtr allocate_on(c10::DeviceIndex index, size_t bytes) {
+  return npu_call([&] {
+    BlockPool& pool = anynpu::Device::get(index).pool();
+    return own_block(pool.allocate(bytes, anynpu::current_stream(index).id()), index);
+  });
+}
+
+c10::DataPtr own_block(Block* block, c10::DeviceIndex index) {
+  return {BlockPool::address(block), block, &free_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
+}
+
+bool owns_block(const c10::DataPtr& data) { return data.get_deleter() == &free_block; }
+
+bool is_arena(const void* address) { return anynpu::Device::of(address) != nullptr; }
+
+void resize_storage(c10::StorageImpl& storage, size_t bytes) {
+  TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  const c10::DeviceIndex device = storage.device().index();
+  c10::DataPtr grown = allocate_on(device, bytes);
+  if (const size_t kept = std::min(bytes, storage.nbytes()); kept != 0) {
+    const c10::Stream stream = current_stream(device);
+    npu_call([&] { anynpu::copy_async(grown.get(), storage.data(), kept, *runtime_stream(stream)); });
+    if (owns_block(storage.data_ptr())) {
+      npu_allocator()->recordStream(storage.data_ptr(), stream);
+    } else {
+      wait_for_stream(*runtime_stream(stream));
+    }
+  }
+  storage.set_data_ptr_noswap(std::move(grown));
+  storage.set_nbytes(bytes);
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,212 @@
+#include "torch_npu/csrc/guard.h"
+
+#include <c10/core/DeviceCapability.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "runtime/device.h"
+#include "runtime/event.h"
+#include "torch_npu/csrc/allocator.h"
+#include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/wait.h"
+
+namespace torch_npu {
+namespace {
+
+using c10::Device;
+using c10::DeviceIndex;
+using c10::DeviceType;
+using c10::StreamId;
+
+/// The runtime's streams that a c10::Stream may name: those of the pools, which live as long as the process, and
+/// those that others made and set as current, which live as long as their makers want. A stream's id is the
+/// runtime's; a device's default stream has id 0 and needs no entry.
+class StreamRegistry {
+ public:
+  static StreamRegistry& instance() {
+    static auto* registry = new StreamRegistry;
+    return *registry;
+  }
+
+  /// The next stream of the device's pool for that urgency, in turn.
+  std::shared_ptr<anynpu::Stream> from_pool(DeviceIndex device, bool urgent) {
+    std::lock_guard lock(mutex_);
+    Pool& pool = pools_[{device, urgent}];
+    std::shared_ptr<anynpu::Stream>& stream = pool.streams[pool.next];
+    pool.next = (pool.next + 1) % pool.streams.size();
+    if (stream == nullptr) {
+      stream = anynpu::Device::get(device).create_stream({.priority = urgent ? -1 : 0});
+      streams_[stream->id()] = stream;
+    }
+    return stream;
+  }
+
+  std::shared_ptr<anynpu::Stream> find(StreamId id) {
+    std::lock_guard lock(mutex_);
+    const auto found = streams_.find(static_cast<uint64_t>(id));
+    return found == streams_.end() ? nullptr : found->second.lock();
+  }
+
+  void add(const std::shared_ptr<anynpu::Stream>& stream) {
+    std::lock_guard lock(mutex_);
+    streams_[stream->id()] = stream;
+  }
+
+ private:
+  struct Pool {
+    std::array<std::shared_ptr<anynpu::Stream>, 32> streams;
+    size_t next = 0;
+  };
+  std::mutex mutex_;
+  std::map<std::pair<DeviceIndex, bool>, Pool> pools_;
+  std::unordered_map<uint64_t, std::weak_ptr<anynpu::Stream>> streams_;
+};
+
+c10::Stream default_stream(DeviceIndex device) {
+  return c10::Stream(c10::Stream::DEFAULT, {DeviceType::PrivateUse1, device});
+}
+
+DeviceIndex index_or_current(Device device) { return device.has_index() ? device.index() : current_device(); }
+
+anynpu::Event& event_of(void* event) { return *static_cast<anynpu::Event*>(event); }
+
+/// Devices, streams and events for c10::DeviceGuard, torch.Stream, torch.Event and the autograd engine.
+struct NpuGuardImpl final : c10::impl::DeviceGuardImplInterface {
+  DeviceType type() const override { return DeviceType::PrivateUse1; }
+
+  Device getDevice() const override { return {type(), current_device()}; }
+
+  void setDevice(Device device) const override {
+    TORCH_CHECK(device.type() == type(), "set_device: expected an npu device, got ", device);
+    npu_call([&] { anynpu::set_thread_device(device.index()); });
+  }
+
+  Device exchangeDevice(Device device) const override {
+    const Device previous = getDevice();
+    if (device.index() != previous.index()) setDevice(device);
+    return previous;
+  }
+
+  void uncheckedSetDevice(Device device) const noexcept override {
+    if (device.index() >= 0 && device.index() < deviceCount()) anynpu::set_thread_device(device.index());
+  }
+
+  DeviceIndex deviceCount() const noexcept override { return device_count(); }
+
+  c10::Stream getStream(Device device) const override { return current_stream(index_or_current(device)); }
+
+  c10::Stream getDefaultStream(Device device) const override {
+    return default_stream(index_or_current(device));
+  }
+
+  c10::Stream getStreamFromGlobalPool(Device device, bool urgent) const override {
+    return npu_call(
+        [&] { return c10_stream(*StreamRegistry::instance().from_pool(index_or_current(device), urgent)); });
+  }
+
+  c10::Stream getNewStream(Device device, int priority) const override {
+    return getStreamFromGlobalPool(device, priority < 0);
+  }
+
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const c10::Stream previous = getStream(stream.device());
+    if (stream != previous) npu_call([&] { anynpu::set_current_stream(runtime_stream(stream)); });
+    return previous;
+  }
+
+  void* getStreamNativeHandle(const c10::Stream stream) const override { return runtime_stream(stream).get(); }
+
+  bool queryStream(const c10::Stream& stream) const override { return runtime_stream(stream)->idle(); }
+
+  void synchronizeStream(const c10::Stream& stream) const override { wait_for_stream(*runtime_stream(stream)); }
+
+  void synchronizeDevice(const DeviceIndex device) const override { synchronize_device(device); }
+
+  void record(void** event, const c10::Stream& stream, const DeviceIndex device,
+              const c10::EventFlag flag) const override {
+    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ", static_cast<int>(device),
+                " does not match recording stream's device index ", static_cast<int>(stream.device_index()), ".");
+    if (*event == nullptr) *event = new anynpu::Event(flag == c10::EventFlag::BACKEND_DEFAULT);
+    npu_call([&] { event_of(*event).record(*runtime_stream(stream)); });
+  }
+
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) npu_call([&] { runtime_stream(stream)->wait(event_of(event)); });
+  }
+
+  bool queryEvent(void* event) const override { return event == nullptr || event_of(event).done(); }
+
+  void destroyEvent(void* event, const DeviceIndex) const noexcept override {
+    delete static_cast<anynpu::Event*>(event);
+  }
+
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr)
+      wait_until([&](anynpu::Duration limit) { return event_of(event).synchronize(limit); });
+  }
+
+  double elapsedTime(void* start, void* end, const DeviceIndex) const override {
+    TORCH_CHECK(start != nullptr && end != nullptr, "elapsed_time: both events must be recorded before");
+    return npu_call([&] { return event_of(start).elapsed_ms(event_of(end)); });
+  }
+
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    npu_allocator()->recordStream(data, stream);
+  }
+
+  /// Every type that a CPU tensor may have, an npu tensor may have.
+  c10::DeviceCapability getDeviceCapability(Device) const override { return {}; }
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, NpuGuardImpl)
+
+}  // namespace
+
+DeviceIndex device_count() noexcept {
+  try {
+    return static_cast<DeviceIndex>(anynpu::device_count());
+  } catch (const anynpu::Error&) {  // an option that cannot be read; the first use of a device says so
+    return 0;
+  }
+}
+
+DeviceIndex current_device() { return static_cast<DeviceIndex>(anynpu::thread_device().value_or(0)); }
+
+bool is_started(DeviceIndex device) {
+  TORCH_CHECK(device >= 0 && device < device_count(), "invalid device ordinal ", static_cast<int>(device),
+              ": there are ", static_cast<int>(device_count()), " npu devices");
+  return anynpu::Device::started(device) && !anynpu::Device::forked();
+}
+
+c10::Stream current_stream(DeviceIndex device) {
+  if (!is_started(device)) return default_stream(device);
+  return npu_call([&] { return c10_stream(anynpu::current_stream(device)); });
+}
+
+std::shared_ptr<anynpu::Stream> runtime_stream(const c10::Stream& stream) {
+  return npu_call([&] {
+    if (stream.id() == 0) return anynpu::Device::get(stream.device_index()).default_stream_ptr();
+    auto found = StreamRegistry::instance().find(stream.id());
+    TORCH_CHECK(found != nullptr && found->device() == stream.device_index(), "stream: device ", stream.device(),
+                " has no stream with id ", stream.id(), " (any more)");
+    return found;
+  });
+}
+
+c10::Stream c10_stream(anynpu::Stream& stream) {
+  const auto device = static_cast<DeviceIndex>(stream.device());
+  if (&stream == &anynpu::Device::get(device).default_stream()) return default_stream(device);
+  const auto id = static_cast<StreamId>(stream.id());
+  if (StreamRegistry::instance().find(id) == nullptr) StreamRegistry::instance().add(stream.shared_from_this());
+  return c10::Stream(c10::Stream::UNSAFE, {DeviceType::PrivateUse1, device}, id);
+}
+
+void synchronize_device(DeviceIndex device) {
+  wait_until([&](anynpu::Duration limit) { return anynpu::Device::get(device).synchronize(limit); });
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,102 @@
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/device.h"
+#include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/generator.h"
+#include "torch_npu/csrc/guard.h"
+#include "torch_npu/csrc/wait.h"
+
+namespace torch_npu {
+namespace {
+
+namespace py = pybind11;
+using c10::DeviceIndex;
+
+/// Python handles signals in the main thread only.
+bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
+
+void raise_pending_signal() {
+  if (!on_main_thread()) return;
+  py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return;
+  python_error interrupted;
+  interrupted.persist();
+  throw interrupted;
+}
+
+const WaitHooks kPythonWaits = {
+    .leave = [] { return PyGILState_Check() != 0 ? static_cast<void*>(PyEval_SaveThread()) : nullptr; },
+    .enter =
+        [](void* thread_state) {
+          if (thread_state != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(thread_state));
+        },
+    .check_interrupt = raise_pending_signal,
+};
+
+/// Each segment under the keys of torch.cuda.memory_snapshot.
+py::list memory_snapshot() {
+  py::list result;
+  for (DeviceIndex device = 0; device < device_count(); ++device) {
+    if (!is_started(device)) continue;
+    for (const auto& segment : anynpu::Device::get(device).pool().snapshot()) {
+      py::list blocks;
+      size_t requested = 0;
+      for (const auto& piece : segment.pieces) {
+        if (piece.allocated) requested += piece.requested;
+        blocks.append(py::dict(py::arg("address") = reinterpret_cast<uintptr_t>(piece.address),
+                               py::arg("size") = piece.size,
+                               py::arg("requested_size") = piece.allocated ? piece.requested : 0,
+                               py::arg("state") = piece.allocated ? "active_allocated" : "inactive"));
+      }
+      result.append(py::dict(py::arg("device") = static_cast<int>(device),
+                             py::arg("address") = reinterpret_cast<uintptr_t>(segment.address),
+                             py::arg("total_size") = segment.size, py::arg("allocated_size") = segment.allocated,
+                             py::arg("requested_size") = requested, py::arg("stream") = segment.stream,
+                             py::arg("segment_type") = segment.kind == anynpu::kSmallBlocks ? "small" : "large",
+                             py::arg("blocks") = blocks));
+    }
+  }
+  return result;
+}
+
+void bind_devices(py::module& m) {
+  m.def("device_count", torch::wrap_pybind_function([] { return npu_call([] { return anynpu::device_count(); }); }),
+        "How many devices there are. Starts none.");
+  m.def("current_device", torch::wrap_pybind_function([] { return static_cast<int>(current_device()); }));
+  m.def("set_device", torch::wrap_pybind_function([](int device) {
+          npu_call([&] { anynpu::set_thread_device(device); });
+        }));
+  m.def("init", torch::wrap_pybind_function([] { npu_call([] { anynpu::Device::get(current_device()); }); }),
+        "Starts the current device.");
+  m.def("is_initialized", [] { return anynpu::Device::started() && !anynpu::Device::forked(); });
+  m.def("is_in_bad_fork", [] { return anynpu::Device::forked(); });
+  m.def("synchronize", torch::wrap_pybind_function([](int device) {
+          if (is_started(static_cast<DeviceIndex>(device))) synchronize_device(static_cast<DeviceIndex>(device));
+        }));
+  m.def("shutdown", torch::wrap_pybind_function_no_gil([] { anynpu::shutdown(); }),
+        "Ends the runtime for this process; for its exit.");
+}
+
+void bind_memory(py::module& m) {
+  m.def("memory_snapshot", torch::wrap_pybind_function([] { return npu_call(memory_snapshot); }));
+  m.def("set_memory_fraction", torch::wrap_pybind_function([](double fraction, int device) {
+          npu_call([&] { anynpu::Device::get(device).pool().set_fraction(fraction); });
+        }));
+}
+
+}  // namespace
+}  // namespace torch_npu
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Device npu for PyTorch. Loading it registers the device; torch_npu is the interface.";
+  torch_npu::set_wait_hooks(torch_npu::kPythonWaits);
+  torch_npu::bind_devices(m);
+  torch_npu::bind_memory(m);
+  m.def("default_generator", torch::wrap_pybind_function([](int device) {
+          return torch_npu::default_npu_generator(static_cast<c10::DeviceIndex>(device));
+        }));
+}
