@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+
+namespace torch_npu {
+
+/// Runs `op` with PyTorch's CPU kernel on the memory of its npu tensors, without copying any. The kernel of every
+/// operator that has no native one.
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+/// What happens when an operator has no native kernel.
+enum class FallbackMode : uint8_t {
+  kAllow,  ///< the fallback runs
+  kWarn,   ///< the fallback runs, after a warning at each operator's first time
+  kError,  ///< NotImplementedError
+};
+FallbackMode fallback_mode();
+void set_fallback_mode(FallbackMode mode);
+
+}  // namespace torch_npu
