@@ -150,8 +150,7 @@ struct NpuGuardImpl final : c10::impl::DeviceGuardImplInterface {
   }
 
   double elapsedTime(void* start, void* end, const DeviceIndex) const override {
-    TORCH_CHECK(start != nullptr && end != nullptr, "elapsed_time: both events must be recorded before");
-    return npu_call([&] { return event_of(start).elapsed_ms(event_of(end)); });
+    return elapsed_ms(start, end);
   }
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
@@ -203,6 +202,13 @@ c10::Stream c10_stream(anynpu::Stream& stream) {
   const auto id = static_cast<StreamId>(stream.id());
   if (StreamRegistry::instance().find(id) == nullptr) StreamRegistry::instance().add(stream.shared_from_this());
   return c10::Stream(c10::Stream::UNSAFE, {DeviceType::PrivateUse1, device}, id);
+}
+
+double elapsed_ms(const void* start, const void* end) {
+  TORCH_CHECK(start != nullptr && end != nullptr, "elapsed_time: the ", start == nullptr ? "start" : "end",
+              " event was never recorded");
+  return npu_call(
+      [&] { return static_cast<const anynpu::Event*>(start)->elapsed_ms(*static_cast<const anynpu::Event*>(end)); });
 }
 
 void synchronize_device(DeviceIndex device) {

@@ -66,6 +66,7 @@ py::list memory_snapshot() {
 void bind_devices(py::module& m) {
   m.def("device_count", torch::wrap_pybind_function([] { return npu_call([] { return anynpu::device_count(); }); }),
         "How many devices there are. Starts none.");
+  m.def("is_available", [] { return device_count() > 0; });
   m.def("current_device", torch::wrap_pybind_function([] { return static_cast<int>(current_device()); }));
   m.def("set_device", torch::wrap_pybind_function([](int device) {
           npu_call([&] { anynpu::set_thread_device(device); });
@@ -77,6 +78,10 @@ void bind_devices(py::module& m) {
   m.def("synchronize", torch::wrap_pybind_function([](int device) {
           if (is_started(static_cast<DeviceIndex>(device))) synchronize_device(static_cast<DeviceIndex>(device));
         }));
+  m.def("elapsed_ms", torch::wrap_pybind_function([](uintptr_t start, uintptr_t end) {
+          return elapsed_ms(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end));
+        }),
+        "Milliseconds between two events, by torch.Event.event_id.");
   m.def("shutdown", torch::wrap_pybind_function_no_gil([] { anynpu::shutdown(); }),
         "Ends the runtime for this process; for its exit.");
 }

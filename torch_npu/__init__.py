@@ -1,0 +1,36 @@
+"""Device ``npu`` for PyTorch, on the host's CPU.
+
+Importing this module, or ``import torch`` where it is installed, registers the device: afterwards
+``torch.npu`` has the habits of ``torch.cuda``, and tensors and modules move with ``.to("npu")``.
+"""
+
+
+def _autoload():
+    """What ``import torch`` calls through its ``torch.backends`` entry point.
+
+    Loading this module registers the device, so there is nothing left to do. It is defined before torch is
+    imported: ``import torch_npu`` imports torch, which looks the entry point up in the half-loaded module.
+    """
+
+
+import atexit  # noqa: E402
+
+from torch_npu import _environment  # noqa: E402
+
+_environment.check()
+
+import torch  # noqa: E402
+
+_C = _environment.load_native_module()
+
+torch.utils.rename_privateuse1_backend("npu")
+torch.utils.generate_methods_for_privateuse1_backend()
+
+from torch_npu import npu  # noqa: E402
+from torch_npu import _sharing  # noqa: E402
+
+npu._register()
+_sharing.refuse_npu_tensors()
+atexit.register(_C.shutdown)
+
+__version__ = _environment.VERSION

@@ -1,0 +1,41 @@
+"""What must hold before the native module can be loaded, and errors that say what to do where it does not."""
+
+import importlib
+import importlib.metadata
+
+VERSION = "0.1.0"
+TORCH_VERSION = "2.13"
+
+_SWITCH = "PyTorch alone still works with TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the environment."
+
+
+def check():
+    """Raises a RuntimeError where this build cannot work in this environment."""
+    _refuse_published_distribution()
+    import torch
+
+    version = torch.__version__.split("+")[0]
+    if not f"{version}.".startswith(f"{TORCH_VERSION}."):
+        raise RuntimeError(
+            f"torch_npu (anynpu {VERSION}) is built for torch {TORCH_VERSION}, but torch {torch.__version__} is "
+            f"installed: install torch=={TORCH_VERSION}.0, or a release of anynpu for this torch. {_SWITCH}"
+        )
+
+
+def _refuse_published_distribution():
+    try:
+        published = importlib.metadata.version("torch_npu")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    raise RuntimeError(
+        f"both anynpu {VERSION} and the published torch_npu {published} provide the module torch_npu, and only one "
+        f"can be used in an environment: uninstall torch_npu to run on the CPU with anynpu, or anynpu to run on "
+        f"Ascend hardware. {_SWITCH}"
+    )
+
+
+def load_native_module():
+    try:
+        return importlib.import_module("torch_npu._C")
+    except ImportError as error:
+        raise RuntimeError(f"torch_npu cannot load its native library: {error}. {_SWITCH}") from error

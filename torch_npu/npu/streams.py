@@ -1,0 +1,109 @@
+"""Streams and events: torch.Stream and torch.Event of device npu, with the names of torch.cuda."""
+
+import ctypes
+
+import torch
+
+from torch_npu import _C
+from torch_npu.npu._utils import _get_device_index
+from torch_npu.npu.devices import device as _device_context
+
+_DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1.value
+
+
+class Event(torch.Event):
+    """A point in a stream's order, to wait for, to ask about and, with ``enable_timing``, to measure from.
+
+    Waiting for an event that was never recorded returns at once. ``blocking`` is accepted for programs that pass
+    it: a wait never spins.
+    """
+
+    def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
+        if interprocess:
+            raise NotImplementedError("torch.npu.Event: interprocess=True is not supported: events end at a process")
+        return super().__new__(cls, "npu", enable_timing=enable_timing, blocking=blocking)
+
+    def record(self, stream=None):
+        """Marks the point after all work enqueued so far on ``stream`` (None: the current one)."""
+        super().record(current_stream() if stream is None else stream)
+
+    def wait(self, stream=None):
+        """Makes later work of ``stream`` (None: the current one) start after the point."""
+        super().wait(current_stream() if stream is None else stream)
+
+
+    def elapsed_time(self, end_event):
+        """Milliseconds from this point to that of ``end_event``; both must be reached, and made with timing."""
+        return _C.elapsed_ms(self.event_id, end_event.event_id)
+
+
+class Stream(torch.Stream):
+    """An ordered queue of work of one device, from a pool. Negative priorities are the urgent ones."""
+
+    def __new__(cls, device=None, priority=0, **kwargs):
+        if "stream_id" in kwargs:
+            return super().__new__(cls, priority=priority, **kwargs)
+        index = _get_device_index(device, optional=True)
+        return super().__new__(cls, torch.device("npu", index), priority=priority, **kwargs)
+
+    def record_event(self, event=None):
+        """Records ``event`` (None: a new one) on this stream and gives it back."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    @property
+    def npu_stream(self):
+        """The stream's handle in AscendCL, as a number."""
+        return self.native_handle
+
+    @property
+    def _as_parameter_(self):
+        return ctypes.c_void_p(self.npu_stream)
+
+    def __repr__(self):
+        return f"<torch.npu.Stream device={self.device} stream_id={self.stream_id}>"
+
+
+def _from_torch(stream):
+    return Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+
+
+def current_stream(device=None):
+    """The stream on which the calling thread enqueues work for ``device``."""
+    return _from_torch(torch.accelerator.current_stream(_get_device_index(device, optional=True)))
+
+
+def default_stream(device=None):
+    index = _get_device_index(device, optional=True)
+    return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
+
+
+def set_stream(stream):
+    """Makes ``stream`` current for its device, and that device the current one; None changes nothing."""
+    if stream is not None:
+        torch.accelerator.set_stream(stream)
+
+
+class StreamContext:
+    """A context in which ``stream`` and its device are current; None changes nothing."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __enter__(self):
+        if self.stream is None:
+            return
+        self._device = _device_context(self.stream.device)
+        self._device.__enter__()
+        self._previous = current_stream()
+        set_stream(self.stream)
+
+    def __exit__(self, *_):
+        if self.stream is None:
+            return
+        set_stream(self._previous)
+        self._device.__exit__()
+
+
+stream = StreamContext
