@@ -1,0 +1,35 @@
+# How every target of the project is built, and the one function that declares a layer.
+
+find_package(Threads REQUIRED)
+
+add_library(anynpu_flags INTERFACE)
+target_compile_options(anynpu_flags INTERFACE -Wall -Wextra -Werror)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_options(anynpu_flags INTERFACE -march=x86-64-v3) # AVX2 is the documented minimum
+endif()
+if(ANYNPU_SANITIZE)
+  add_compile_options(-fsanitize=${ANYNPU_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${ANYNPU_SANITIZE})
+endif()
+# The thread sanitizer does not understand libgomp's barriers; without OpenMP parallel_ranges is serial.
+if(NOT ANYNPU_SANITIZE MATCHES "thread")
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  target_link_libraries(anynpu_flags INTERFACE OpenMP::OpenMP_CXX)
+endif()
+target_link_libraries(anynpu_flags INTERFACE Threads::Threads)
+target_include_directories(anynpu_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+
+# anynpu_layer(NAME): all .cpp files of the calling folder, as a part of libanynpu.so.
+function(anynpu_layer name)
+  file(GLOB sources CONFIGURE_DEPENDS *.cpp)
+  add_library(anynpu_${name} OBJECT ${sources})
+  target_link_libraries(anynpu_${name} PUBLIC anynpu_flags)
+  target_link_libraries(anynpu PRIVATE anynpu_${name})
+endfunction()
+
+# Puts a target's library where the Python package finds it.
+function(anynpu_output target subdirectory)
+  set_target_properties(${target} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${ANYNPU_PYTHON_DIR}/torch_npu/${subdirectory}
+    BUILD_WITH_INSTALL_RPATH ON)
+endfunction()
