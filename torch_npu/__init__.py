@@ -24,13 +24,27 @@ import torch  # noqa: E402
 _C = _environment.load_native_module()
 
 torch.utils.rename_privateuse1_backend("npu")
-torch.utils.generate_methods_for_privateuse1_backend()
+torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
 from torch_npu import npu  # noqa: E402
 from torch_npu import _sharing  # noqa: E402
+from torch_npu._fallback import (  # noqa: E402
+    fallback_stats,
+    get_fallback_mode,
+    reset_fallback_stats,
+    set_fallback_mode,
+)
 
 npu._register()
 _sharing.refuse_npu_tensors()
 atexit.register(_C.shutdown)
 
 __version__ = _environment.VERSION
+
+__all__ = [
+    "fallback_stats",
+    "get_fallback_mode",
+    "npu",
+    "reset_fallback_stats",
+    "set_fallback_mode",
+]

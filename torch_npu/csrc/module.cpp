@@ -1,11 +1,15 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <pybind11/native_enum.h>
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/device.h"
+#include "torch_npu/csrc/counters.h"
 #include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/wait.h"
@@ -93,6 +97,30 @@ void bind_memory(py::module& m) {
         }));
 }
 
+py::dict counters() {
+  const Counters now = read_counters();
+  py::dict ops;
+  for (const OpCount& op : now.ops)
+    ops[py::str(op.name)] = py::dict(py::arg("fallbacks") = op.fallbacks,
+                                     py::arg("native_launches") = op.native_launches);
+  return py::dict(py::arg("ops") = ops, py::arg("fallbacks") = now.fallbacks,
+                  py::arg("native_launches") = now.native_launches,
+                  py::arg("fallback_copies") = now.fallback_copies,
+                  py::arg("fallback_copied_bytes") = now.fallback_copied_bytes);
+}
+
+void bind_fallback(py::module& m) {
+  py::native_enum<FallbackMode>(m, "FallbackMode", "enum.Enum")
+      .value("allow", FallbackMode::kAllow)
+      .value("warn", FallbackMode::kWarn)
+      .value("error", FallbackMode::kError)
+      .finalize();
+  m.def("fallback_mode", &fallback_mode);
+  m.def("set_fallback_mode", &set_fallback_mode);
+  m.def("counters", &counters);
+  m.def("reset_counters", &reset_counters);
+}
+
 }  // namespace
 }  // namespace torch_npu
 
@@ -101,6 +129,7 @@ PYBIND11_MODULE(_C, m) {
   torch_npu::set_wait_hooks(torch_npu::kPythonWaits);
   torch_npu::bind_devices(m);
   torch_npu::bind_memory(m);
+  torch_npu::bind_fallback(m);
   m.def("default_generator", torch::wrap_pybind_function([](int device) {
           return torch_npu::default_npu_generator(static_cast<c10::DeviceIndex>(device));
         }));

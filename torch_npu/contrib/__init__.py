@@ -1,0 +1,1 @@
+"""Help for programs that were written for another device."""
