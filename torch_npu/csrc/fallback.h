@@ -11,6 +11,10 @@ namespace torch_npu {
 /// operator that has no native one.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+/// Makes fallback() the kernel of every operator without a native one, for all layouts of device npu. Called once,
+/// when the native kernels are registered.
+void register_fallbacks();
+
 /// What happens when an operator has no native kernel.
 enum class FallbackMode : uint8_t {
   kAllow,  ///< the fallback runs

@@ -127,6 +127,7 @@ void bind_fallback(py::module& m) {
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Device npu for PyTorch. Loading it registers the device; torch_npu is the interface.";
   torch_npu::set_wait_hooks(torch_npu::kPythonWaits);
+  torch_npu::register_fallbacks();
   torch_npu::bind_devices(m);
   torch_npu::bind_memory(m);
   torch_npu::bind_fallback(m);

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/operator_name.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
+
+#include <string>
+
+#include "torch_npu/csrc/cpu_allocator.h"
+
+namespace torch_npu {
+
+/// The backend-level keys of `keys` (dense, sparse, quantized, nested, and the conjugate, negative and zero bits),
+/// of the backend `backend`.
+c10::DispatchKeySet with_backend(c10::DispatchKeySet keys, c10::BackendComponent backend);
+
+/// A CPU tensor over the memory of the strided `npu`, which it does not own: for tasks on a stream, in whose order
+/// the memory stays valid.
+at::Tensor borrowed_alias(const at::Tensor& npu, bool written);
+
+/// The CPU aliases of the npu tensors of one call, and the way back from them. An alias is a CPU tensor over the
+/// same memory; tensors that share a storage have aliases that share one. Alias storages own a reference to the
+/// npu storage, so no kernel can outlive its memory, and may be resized.
+class AliasSet {
+ public:
+  /// Results are put into the memory of `scope`, under which the kernel runs. `op` is named in errors.
+  AliasSet(ArenaScope& scope, const c10::OperatorName& op) : scope_(scope), op_(op) {}
+  AliasSet(const AliasSet&) = delete;
+
+  /// The alias of `npu`; `written` when the kernel may write to it or change its geometry.
+  at::Tensor alias(at::Tensor npu, bool written);
+
+  /// After the kernel: gives the npu tensors and storages what it made of their aliases.
+  void adopt_changes();
+
+  /// The npu tensor of a kernel's result: the original where it is an alias, a view where it shares a storage
+  /// with one, else a tensor that takes over its memory.
+  at::Tensor to_npu(const at::Tensor& cpu);
+
+ private:
+  struct Pair {
+    at::Tensor npu, cpu;
+    bool written;
+  };
+  struct StoragePair {
+    c10::StorageImpl* npu;
+    c10::Storage cpu;
+  };
+
+  const c10::Storage& alias_storage(const at::Tensor& npu, bool written);
+  c10::Storage npu_storage(const c10::Storage& cpu);
+  at::Tensor convert(const at::Tensor& from, c10::BackendComponent backend, bool written);
+  at::Tensor convert_part(const at::Tensor& from, c10::BackendComponent backend, bool written);
+  void adopt_geometry(const Pair& pair);
+
+  ArenaScope& scope_;
+  const c10::OperatorName& op_;
+  c10::SmallVector<Pair, 8> tensors_;
+  c10::SmallVector<StoragePair, 8> storages_;
+};
+
+}  // namespace torch_npu

@@ -1,0 +1,146 @@
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/memory.h"
+#include "torch_npu/csrc/alias.h"
+#include "torch_npu/csrc/counters.h"
+#include "torch_npu/csrc/guard.h"
+#include "torch_npu/csrc/kernel_call.h"
+#include "torch_npu/csrc/pinned.h"
+#include "torch_npu/csrc/wait.h"
+
+namespace torch_npu {
+namespace {
+
+using anynpu::Stream;
+using at::Tensor;
+using c10::Scalar;
+
+bool on_npu(const Tensor& tensor) { return tensor.device().type() == c10::DeviceType::PrivateUse1; }
+
+/// What a kernel on a stream sees of `tensor`: host tensors as they are, npu tensors as aliases.
+Tensor kernel_view(const Tensor& tensor, bool written) {
+  return on_npu(tensor) ? borrowed_alias(tensor, written) : tensor;
+}
+
+double bytes_of(const Tensor& tensor) { return static_cast<double>(tensor.numel() * tensor.itemsize()); }
+
+/// `source` with the shape of `target`, or the error that every copy_ raises.
+Tensor broadcast_to(const Tensor& source, const Tensor& target) {
+  if (source.sizes() == target.sizes()) return source;
+  const auto shape = at::infer_size_dimvector(target.sizes(), source.sizes());
+  TORCH_CHECK(target.sizes() == shape, "output with shape ", target.sizes(),
+              " doesn't match the broadcast shape ", c10::IntArrayRef(shape));
+  return source.expand(shape);
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+bool same_view(const Tensor& a, const Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && same_bits(a, b);
+}
+
+/// True where a copy is one run of bytes.
+bool same_layout(const Tensor& a, const Tensor& b) {
+  return same_bits(a, b) && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+}
+
+/// Enqueues the copy on `stream`. What lies on the host is kept until it is done.
+void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
+  static OpCounter& counter = op_counter("aten::copy_");
+  counter.count_native();
+  if (!same_layout(source, target)) {
+    const double bytes = bytes_of(source) + bytes_of(target);
+    launch_kernel(stream, lane_for(bytes),
+                  [to = kernel_view(target, true), from = kernel_view(source, false)] { to.copy_(from); });
+    return;
+  }
+  const auto bytes = static_cast<size_t>(target.numel() * target.itemsize());
+  npu_call([&] {
+    anynpu::copy_async(target.mutable_data_ptr(), source.const_data_ptr(), bytes, stream);
+    const Tensor& host = on_npu(source) ? target : source;
+    if (!on_npu(host)) stream.launch(anynpu::Lane::kShort, [kept = host.storage()] {});
+  });
+}
+
+// [docs:copy]
+/// Copies between npu and host, or within npu, of any types, shapes and strides. A copy within npu returns before
+/// it is done, and so does one with pinned host memory under `non_blocking`; others are done on return.
+Tensor copy_from(const Tensor& self, const Tensor& target, bool non_blocking) {
+  const Tensor source = broadcast_to(self, target);
+  if (target.numel() == 0 || same_view(source, target)) return target;
+  at::assert_no_internal_overlap(target);
+  at::assert_no_partial_overlap(target, source);
+
+  Stream& stream = current_runtime_stream(on_npu(source) ? source.device() : target.device());
+  if (on_npu(source) && on_npu(target)) {
+    // The other device's stream is part of the order: the copy comes after its work so far, and before what follows.
+    Stream& other = current_runtime_stream(target.device());
+    if (&other != &stream) npu_call([&] { stream.wait(other.record()); });
+    enqueue_copy(source, target, stream);
+    if (&other != &stream) npu_call([&] { other.wait(stream.record()); });
+    return target;
+  }
+  const Tensor& host = on_npu(source) ? target : source;
+  const bool returns_early = non_blocking && is_pinned(host.const_data_ptr());
+  enqueue_copy(source, target, stream);
+  if (!returns_early) wait_for_stream(stream);
+  return target;
+}
+// [/docs]
+
+Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
+  target.resize_(self.sizes());
+  return copy_from(self, target, false);
+}
+
+Scalar local_scalar_dense(const Tensor& self) {
+  wait_for_stream(current_runtime_stream(self.device()));
+  return at::native::_local_scalar_dense_cpu(borrowed_alias(self, false));
+}
+
+/// True where `value` is one byte, repeated, in the type of `tensor`; sets `byte`.
+bool repeats_one_byte(const Tensor& value, uint8_t* byte) {
+  const auto* bytes = static_cast<const uint8_t*>(value.const_data_ptr());
+  *byte = bytes[0];
+  return std::all_of(bytes, bytes + value.itemsize(), [&](uint8_t other) { return other == bytes[0]; });
+}
+
+Tensor& fill_scalar_(Tensor& self, const Scalar& value) {
+  static OpCounter& counter = op_counter("aten::fill_");
+  // Raises here, and not in the stream, where the type cannot hold the value.
+  const Tensor converted = at::scalar_tensor(value, at::device(at::kCPU).dtype(self.scalar_type()));
+  if (self.numel() == 0) return self;
+  counter.count_native();
+  Stream& stream = current_runtime_stream(self.device());
+  uint8_t byte = 0;
+  if (self.is_non_overlapping_and_dense() && repeats_one_byte(converted, &byte)) {
+    npu_call([&] { anynpu::fill_async(self.mutable_data_ptr(), byte, self.nbytes(), stream); });
+  } else {
+    launch_kernel(stream, lane_for(bytes_of(self)),
+                  [to = borrowed_alias(self, true), value] { to.fill_(value); });
+  }
+  return self;
+}
+
+Tensor& zero_(Tensor& self) { return fill_scalar_(self, 0); }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", copy_from);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_local_scalar_dense", local_scalar_dense);
+  m.impl("fill_.Scalar", fill_scalar_);
+  m.impl("zero_", zero_);
+}
+
+}  // namespace
+}  // namespace torch_npu

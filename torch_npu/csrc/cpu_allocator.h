@@ -1,0 +1,51 @@
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include "runtime/block_pool.h"
+#include "runtime/stream.h"
+
+namespace torch_npu {
+
+/// The process's CPU allocator: forwards to the one that was there before, except on a thread inside an
+/// ArenaScope, where it gives out device memory that is labelled as CPU memory. Installed once, at import, and
+/// never swapped. A DataPtr of it has its address as its context, and cpu_allocator()'s raw deleter, wherever
+/// the memory lies.
+c10::Allocator* cpu_allocator();
+void install_cpu_allocator();
+
+/// Collects what one call of a CPU kernel allocates. Not thread-safe: used by the thread that runs the kernel
+/// while an Entry lives, and by its owner otherwise.
+class ArenaScope {
+ public:
+  explicit ArenaScope(anynpu::Stream& stream) : stream_(stream) {}
+  ArenaScope(const ArenaScope&) = delete;
+
+  /// Makes the calling thread's CPU allocations come from the pool of the stream's device, for use in the
+  /// stream's order.
+  class Entry {
+   public:
+    explicit Entry(ArenaScope& scope);
+    ~Entry();
+    Entry(const Entry&) = delete;
+
+   private:
+    ArenaScope* outer_;
+  };
+
+  /// Makes `storage`, which holds CPU memory, a storage of the npu device: by relabelling where the memory is
+  /// the device's, else by copying it there (counted).
+  void move_to_device(c10::StorageImpl& storage);
+
+ private:
+  friend struct CpuAllocator;
+  c10::DataPtr allocate(size_t bytes);
+  anynpu::Block* release(void* address);
+
+  anynpu::Stream& stream_;
+  c10::SmallVector<anynpu::Block*, 8> blocks_;  // given out and neither freed nor released, oldest first
+};
+
+}  // namespace torch_npu

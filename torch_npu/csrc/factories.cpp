@@ -1,0 +1,71 @@
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/TensorFactories.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include "torch_npu/csrc/allocator.h"
+
+namespace torch_npu {
+namespace {
+
+using at::Tensor;
+using c10::Device;
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IntArrayRef;
+using c10::Layout;
+using c10::MemoryFormat;
+using c10::ScalarType;
+using std::optional;
+
+constexpr DispatchKeySet kDense(DispatchKey::PrivateUse1);
+
+/// Refuses what no dense tensor of a device can be.
+void check_options(const char* function, optional<Layout> layout, optional<bool> pin_memory) {
+  TORCH_CHECK(layout.value_or(Layout::Strided) == Layout::Strided, function, ": layout ", *layout,
+              " is not strided");
+  TORCH_CHECK(!pin_memory.value_or(false), function, ": Only dense CPU tensors can be pinned");
+}
+
+/// Shows reads of uninitialised memory where the user asked for it.
+Tensor uninitialized(Tensor tensor) {
+  const at::Context& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+    at::native::fill_empty_deterministic_(tensor);
+  return tensor;
+}
+
+Tensor empty(IntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+             optional<bool> pin_memory, optional<MemoryFormat> memory_format) {
+  check_options("empty", layout, pin_memory);
+  const c10::DeviceGuard guard(c10::device_or_default(device));
+  return uninitialized(
+      at::detail::empty_generic(size, npu_allocator(), kDense, c10::dtype_or_default(dtype), memory_format));
+}
+
+Tensor empty_strided(IntArrayRef size, IntArrayRef stride, optional<ScalarType> dtype, optional<Layout> layout,
+                     optional<Device> device, optional<bool> pin_memory) {
+  check_options("empty_strided", layout, pin_memory);
+  const c10::DeviceGuard guard(c10::device_or_default(device));
+  return uninitialized(
+      at::detail::empty_strided_generic(size, stride, npu_allocator(), kDense, c10::dtype_or_default(dtype)));
+}
+
+/// A tensor of zeros without memory, as forward-mode autograd makes them.
+Tensor efficient_zero_tensor(IntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout,
+                             optional<Device> device, optional<bool> pin_memory) {
+  check_options("_efficientzerotensor", layout, pin_memory);
+  const c10::DeviceGuard guard(c10::device_or_default(device));
+  at::native::ZeroTensorAllocator allocator(guard.current_device());
+  return at::detail::empty_generic(size, &allocator, kDense | DispatchKeySet(DispatchKey::ZeroTensor),
+                                   c10::dtype_or_default(dtype), std::nullopt);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", empty);
+  m.impl("empty_strided", empty_strided);
+  m.impl("_efficientzerotensor", efficient_zero_tensor);
+}
+
+}  // namespace
+}  // namespace torch_npu

@@ -1,0 +1,135 @@
+#include "torch_npu/csrc/fallback_rules.h"
+
+#include <ATen/core/enum_tag.h>
+
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace torch_npu {
+namespace {
+
+/// Operators that accept CPU scalars without being pointwise, or CPU indices. A name that ends in * stands for all
+/// that begin so.
+constexpr struct {
+  std::string_view op;
+  CpuArguments accepted;
+} kCpuArguments[] = {
+    {"_foreach_*", CpuArguments::kScalars},
+    {"_fused_*", CpuArguments::kScalars},
+    {"_index_put_impl_", CpuArguments::kScalarsAndIndices},
+    {"_unsafe_index", CpuArguments::kScalarsAndIndices},
+    {"_unsafe_index_put", CpuArguments::kScalarsAndIndices},
+    {"fill_", CpuArguments::kScalars},
+    {"index", CpuArguments::kScalarsAndIndices},
+    {"index_fill*", CpuArguments::kScalars},
+    {"index_put*", CpuArguments::kScalarsAndIndices},
+    {"masked_fill*", CpuArguments::kScalars},
+    {"where", CpuArguments::kScalars},
+};
+
+/// Operators that do much more for a byte of their arguments than an elementwise one does.
+constexpr struct {
+  std::string_view op;
+  double work;
+} kWork[] = {
+    {"_convolution*", 8},
+    {"_scaled_dot_product*", 8},
+    {"_slow_conv*", 8},
+    {"addbmm*", 4},
+    {"addmm*", 4},
+    {"baddbmm*", 4},
+    {"bmm*", 4},
+    {"convolution*", 8},
+    {"linalg_*", 16},
+    {"mkldnn_*", 8},
+    {"mm*", 4},
+    {"slow_conv*", 8},
+    {"sort*", 8},
+    {"topk*", 4},
+};
+
+/// Composites that would be several fallbacks, or several kernels of ours, and are one.
+constexpr std::string_view kWhole[] = {"_foreach_*"};
+
+bool matches(std::string_view pattern, std::string_view name) {
+  if (!pattern.ends_with('*')) return pattern == name;
+  return name.starts_with(pattern.substr(0, pattern.size() - 1));
+}
+
+/// The last row whose name matches, or null.
+template <class Row, size_t kSize>
+const Row* find_row(const Row (&table)[kSize], std::string_view name) {
+  const Row* found = nullptr;
+  for (const Row& row : table)
+    if (matches(row.op, name)) found = &row;
+  return found;
+}
+
+std::string_view base_name(const c10::OperatorName& name) {
+  const std::string_view full = name.name;
+  return full.substr(full.find("::") + 2);
+}
+
+CpuArguments accepted_cpu_arguments(const c10::OperatorHandle& op) {
+  if (const auto* row = find_row(kCpuArguments, base_name(op.operator_name()))) return row->accepted;
+  return op.hasTag(at::Tag::pointwise) ? CpuArguments::kScalars : CpuArguments::kNone;
+}
+
+double work_per_byte(const c10::OperatorHandle& op) {
+  const auto* row = find_row(kWork, base_name(op.operator_name()));
+  return row != nullptr ? row->work : 1;
+}
+
+struct PlanCache {
+  std::mutex mutex;
+  std::unordered_map<c10::OperatorHandle, std::unique_ptr<OpPlan>> plans;
+};
+
+/// Of PyTorch's own operators, which are never taken back; a handle of another library's may come to mean another
+/// operator.
+const OpPlan& cached_plan(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<c10::OperatorHandle, const OpPlan*> mine;
+  const OpPlan*& plan = mine[op];
+  if (plan == nullptr) {
+    static auto* all = new PlanCache;
+    std::lock_guard lock(all->mutex);
+    std::unique_ptr<OpPlan>& shared = all->plans[op];
+    if (shared == nullptr) shared = std::make_unique<OpPlan>(op);
+    plan = shared.get();
+  }
+  return *plan;
+}
+
+}  // namespace
+
+OpPlan::OpPlan(const c10::OperatorHandle& op)
+    : counter(op_counter(c10::toString(op.operator_name()))),
+      arguments(op.schema().arguments().size()),
+      returns(op.schema().returns().size()),
+      cpu_arguments(accepted_cpu_arguments(op)),
+      work(work_per_byte(op)) {
+  TORCH_INTERNAL_ASSERT(arguments <= 64, op.operator_name(), " has ", arguments, " arguments");
+  for (size_t i = 0; i < arguments; ++i) {
+    const c10::Argument& argument = op.schema().arguments()[i];
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) written |= uint64_t{1} << i;
+    if (argument.type()->str() == "Generator?" || argument.type()->str() == "Generator")
+      generator = static_cast<int>(i);
+  }
+}
+
+const OpPlan& plan_of(const c10::OperatorHandle& op) {
+  if (op.operator_name().name.starts_with("aten::")) return cached_plan(op);
+  thread_local std::unique_ptr<OpPlan> plan;
+  plan = std::make_unique<OpPlan>(op);
+  return *plan;
+}
+
+bool runs_whole(const std::string& name) {
+  for (const std::string_view pattern : kWhole)
+    if (matches(pattern, name)) return true;
+  return false;
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,63 @@
+#include "torch_npu/csrc/kernel_call.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <c10/util/Exception.h>
+#include <omp.h>
+
+#include "runtime/device.h"
+#include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/wait.h"
+
+// MKL lies inside libtorch_cpu where PyTorch is built with it; otherwise this is null.
+extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
+
+namespace torch_npu {
+using anynpu::Lane;
+using anynpu::Stream;
+
+KernelScope::KernelScope(Lane lane)
+    : below_autograd_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset) {
+  if (lane != Lane::kShort) return;
+  omp_threads_ = at::get_num_threads();  // where it is this thread's first call, PyTorch sets the number in it
+  omp_set_num_threads(1);
+  if (MKL_Set_Num_Threads_Local != nullptr) mkl_threads_ = MKL_Set_Num_Threads_Local(1);
+}
+
+KernelScope::~KernelScope() {
+  if (omp_threads_ == 0) return;
+  omp_set_num_threads(omp_threads_);
+  if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(mkl_threads_);
+}
+
+// [docs:kernel-call]
+void call_kernel(Stream& stream, Lane lane, const std::function<void()>& kernel) {
+  if (!stream.idle()) wait_for_stream(stream);
+  if (lane == Lane::kShort) {
+    npu_call([&] {
+      stream.call(lane, [&] {
+        KernelScope scope(lane);
+        kernel();
+      });
+    });
+    return;
+  }
+  const at::ThreadLocalState state;
+  c10::WarningHandler* const warnings = c10::WarningUtils::get_warning_handler();
+  Unblocked unblocked;
+  npu_call([&] {
+    stream.call(lane, [&] {
+      at::ThreadLocalStateGuard as_caller(state);
+      c10::WarningUtils::WarningHandlerGuard warn_there(warnings);
+      KernelScope scope(lane);
+      kernel();
+    });
+  });
+}
+// [/docs]
+
+Stream& current_runtime_stream(c10::Device device) {
+  return npu_call([&]() -> Stream& { return anynpu::current_stream(device.index()); });
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <functional>
+#include <utility>
+
+#include "runtime/stream.h"
+#include "torch_npu/csrc/errors.h"
+
+namespace torch_npu {
+
+/// Work, in bytes that a kernel reads or writes, from which on it may use several threads; below it, handing it
+/// to the compute thread costs more than a second core saves.
+constexpr double kParallelBytes = 512 << 10;
+
+inline anynpu::Lane lane_for(double bytes) {
+  return bytes < kParallelBytes ? anynpu::Lane::kShort : anynpu::Lane::kParallel;
+}
+
+/// What PyTorch's CPU kernels need around them when they run on aliases of device memory. The tensors they see
+/// are known to nobody else, so no dispatch key above the backends takes part. In the short lane they open no
+/// parallel region: that would make a second OpenMP pool beside the compute thread's.
+class KernelScope {
+ public:
+  explicit KernelScope(anynpu::Lane lane);
+  ~KernelScope();
+  KernelScope(const KernelScope&) = delete;
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard below_autograd_;
+  int omp_threads_ = 0, mkl_threads_ = 0;  // to go back to; 0: unchanged
+};
+
+/// Runs `kernel` in a KernelScope as the next task of `stream` and returns when it is done; short ones run in the
+/// calling thread. Exceptions of the kernel arrive unchanged.
+void call_kernel(anynpu::Stream& stream, anynpu::Lane lane, const std::function<void()>& kernel);
+
+/// Enqueues such a kernel and returns. What it refers to must stay valid, in the stream's order.
+template <class Kernel>
+void launch_kernel(anynpu::Stream& stream, anynpu::Lane lane, Kernel kernel) {
+  npu_call([&] {
+    stream.launch(lane, [lane, kernel = std::move(kernel)]() mutable {
+      KernelScope scope(lane);
+      kernel();
+    });
+  });
+}
+
+/// The stream that the calling thread enqueues on for `device`.
+anynpu::Stream& current_runtime_stream(c10::Device device);
+
+}  // namespace torch_npu

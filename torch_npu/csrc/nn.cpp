@@ -1,0 +1,73 @@
+#include <ATen/Functions.h>
+#include <ATen/native/transformers/attention.h>
+#include <torch/library.h>
+
+#include <array>
+#include <tuple>
+
+#include "torch_npu/csrc/alias.h"
+
+namespace torch_npu {
+namespace {
+
+using at::Tensor;
+using c10::SymIntArrayRef;
+using std::optional;
+
+/// Dropout under the npu generator, with the numbers that the CPU's generator gives for the same seed.
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, optional<bool> train) {
+  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
+  if (input.numel() == 0 || !train.value_or(true))
+    return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
+  if (p == 1) return {at::zeros_like(input), at::zeros_like(input, input.options().dtype(at::kBool))};
+  Tensor mask = at::empty_like(input, input.options().dtype(at::kBool)).bernoulli_(1 - p);
+  Tensor output = input.mul(mask).mul_(1 / (1 - p));
+  return {std::move(output), std::move(mask)};
+}
+
+// PyTorch's convolutions reach another device under these two names. Those with the ordinary names run as a whole
+// on the CPU (see fallback_rules.cpp), which picks the algorithm.
+Tensor convolution_overrideable(const Tensor& input, const Tensor& weight, const optional<Tensor>& bias,
+                                SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation,
+                                bool transposed, SymIntArrayRef output_padding, c10::SymInt groups) {
+  return at::convolution_symint(input, weight, bias, stride, padding, dilation, transposed, output_padding,
+                                std::move(groups));
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
+    const Tensor& grad_output, const Tensor& input, const Tensor& weight, SymIntArrayRef stride,
+    SymIntArrayRef padding, SymIntArrayRef dilation, bool transposed, SymIntArrayRef output_padding,
+    c10::SymInt groups, std::array<bool, 3> output_mask) {
+  const std::vector<int64_t> bias_sizes = {grad_output.size(1)};
+  const auto bias = c10::fromIntArrayRefSlow(bias_sizes);
+  return at::convolution_backward_symint(grad_output, input, weight, bias, stride, padding, dilation, transposed,
+                                         output_padding, std::move(groups), output_mask);
+}
+
+/// An alias that says what the choice of an attention kernel asks of a tensor, without its data.
+Tensor shape_of(const Tensor& tensor) {
+  return borrowed_alias(tensor, false).set_requires_grad(tensor.requires_grad());
+}
+
+/// Attention takes the path that it takes on the CPU.
+int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value, const optional<Tensor>& mask,
+                         double dropout_p, bool is_causal, optional<double> scale, bool enable_gqa) {
+  const optional<Tensor> cpu_mask = mask.has_value() && mask->defined() ? optional(shape_of(*mask)) : std::nullopt;
+  return at::_fused_sdp_choice(shape_of(query), shape_of(key), shape_of(value), cpu_mask, dropout_p, is_causal,
+                               scale, enable_gqa);
+}
+
+[[maybe_unused]] const bool attention_registered = [] {
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
+  return true;
+}();
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_sdp_choice", choose_attention);
+  m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
+  m.impl("convolution_overrideable", convolution_overrideable);
+  m.impl("native_dropout", native_dropout);
+}
+
+}  // namespace
+}  // namespace torch_npu

@@ -1,0 +1,92 @@
+#include <ATen/EmptyTensor.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
+#include <torch/library.h>
+
+#include "torch_npu/csrc/allocator.h"
+
+namespace torch_npu {
+namespace {
+
+using at::Tensor;
+using c10::IntArrayRef;
+using c10::MemoryFormat;
+using c10::OptionalIntArrayRef;
+using c10::Storage;
+using std::optional;
+
+/// Gives `tensor` a new geometry, and its storage the bytes that this needs.
+void set_geometry(const Tensor& tensor, IntArrayRef size, OptionalIntArrayRef stride) {
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (stride.has_value()) {
+    impl.set_sizes_and_strides(size, *stride);
+  } else {
+    impl.set_sizes_contiguous(size);
+  }
+  if (impl.numel() == 0) return;
+  const size_t needed = at::detail::computeStorageNbytes(impl.sizes(), impl.strides(), impl.itemsize(),
+                                                         static_cast<size_t>(impl.storage_offset()));
+  c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
+  if (storage.nbytes() < needed) resize_storage(storage, needed);
+}
+
+const Tensor& resize_(const Tensor& self, IntArrayRef size, optional<MemoryFormat> memory_format) {
+  at::detail::check_size_nonnegative(size);
+  const auto bytes_before = static_cast<int64_t>(self.storage().nbytes());
+  if (self.sizes() != size) set_geometry(self, size, std::nullopt);
+  if (memory_format.has_value()) {
+    TORCH_CHECK(*memory_format != MemoryFormat::Preserve, "resize_: memory format ", *memory_format,
+                " is not accepted");
+    self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
+  }
+  const at::Context& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+    at::native::fill_resize_deterministic_(self, bytes_before);
+  return self;
+}
+
+Tensor& set_storage_with_geometry_(Tensor& self, Storage source, int64_t offset, IntArrayRef size,
+                                   IntArrayRef stride) {
+  at::native::checkSetStorage(self, source, offset, size, stride);
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  set_geometry(self, size, stride.data() != nullptr ? OptionalIntArrayRef(stride) : std::nullopt);
+  return self;
+}
+
+Tensor& set_storage_(Tensor& self, Storage source) {
+  const auto elements = static_cast<int64_t>(source.nbytes() / self.itemsize());
+  return set_storage_with_geometry_(self, std::move(source), 0, elements, {});
+}
+
+Tensor& set_tensor_(Tensor& self, const Tensor& source) {
+  if (self.is_same(source)) return self;
+  return set_storage_with_geometry_(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+/// Makes `self` an empty tensor with a storage of its own.
+Tensor& set_empty_(Tensor& self) {
+  const c10::DeviceIndex device = self.device().index();
+  Storage nothing(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocate_on(device, 0),
+                                                        npu_allocator(), /*resizable=*/true));
+  return set_storage_with_geometry_(self, std::move(nothing), 0, 0, {});
+}
+
+// Views differ from those of a CPU tensor in nothing but their device, which they take from the storage.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_reshape_alias", at::native::_reshape_alias);
+  m.impl("as_strided", at::native::as_strided_tensorimpl);
+  m.impl("is_set_to", at::native::is_set_to);
+  m.impl("resize_", resize_);
+  m.impl("set_", set_empty_);
+  m.impl("set_.source_Storage", set_storage_);
+  m.impl("set_.source_Storage_storage_offset", set_storage_with_geometry_);
+  m.impl("set_.source_Tensor", set_tensor_);
+  m.impl("unfold", at::native::unfold);
+  m.impl("view", at::native::view);
+  m.impl("view_as_complex", at::native::view_as_complex);
+  m.impl("view_as_real", at::native::view_as_real);
+}
+
+}  // namespace
+}  // namespace torch_npu
