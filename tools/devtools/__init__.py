@@ -1,0 +1,5 @@
+"""What `./dev` runs inside the project's environment."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,115 @@
+"""The commands of `./dev`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import ROOT, build, docs, lint, suites
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Builds, tests and measures anynpu.")
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def python(*command: str) -> int:
+    return subprocess.run([sys.executable, *command], cwd=ROOT).returncode
+
+
+@app.command("build")
+def build_command(
+    asan: Annotated[bool, typer.Option("--asan", help="with the address and undefined sanitizers")] = False,
+    tsan: Annotated[bool, typer.Option("--tsan", help="with the thread sanitizer")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="without optimisation")] = False,
+) -> None:
+    """Native build."""
+    flavours = [name for name, wanted in (("asan", asan), ("tsan", tsan), ("debug", debug)) if wanted]
+    for flavour in flavours or ["release"]:
+        build.build(flavour)
+
+
+@app.command()
+def test(
+    suite: Annotated[str | None, typer.Argument(help=f"one of {', '.join(suites.SUITES)}; none: all")] = None,
+    k: Annotated[str | None, typer.Option("-k", help="only tests whose name contains this")] = None,
+    asan: Annotated[bool, typer.Option("--asan", help="the C++ tests under the address sanitizer")] = False,
+    tsan: Annotated[bool, typer.Option("--tsan", help="the C++ tests under the thread sanitizer")] = False,
+) -> None:
+    """Tests; ends with one line that sums up all runners."""
+    names = [name for name, wanted in (("asan", asan), ("tsan", tsan)) if wanted]
+    if suite is not None:
+        if suite not in suites.SUITES:
+            raise typer.BadParameter(f"'{suite}' is not one of {', '.join(suites.SUITES)}", param_hint="suite")
+        names.append(suite)
+    raise typer.Exit(suites.run(names or suites.ALL, k))
+
+
+@app.command(context_settings=PASS_ON)
+def run(context: typer.Context) -> None:
+    """Runs a command inside the project's environment."""
+    build.build("release", quiet=True)
+    environment = os.environ | {
+        "PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}",
+        "VIRTUAL_ENV": str(ROOT / ".venv"),
+    }
+    if not context.args:
+        raise typer.BadParameter("which command?", param_hint="CMD")
+    os.execvpe(context.args[0], context.args, environment)
+
+
+@app.command(context_settings=PASS_ON)
+def demo(context: typer.Context) -> None:
+    """Trains and generates on device npu, and compares with PyTorch CPU."""
+    build.build("release")
+    raise typer.Exit(python("examples/demo/demo.py", *context.args))
+
+
+@app.command(context_settings=PASS_ON)
+def bench(context: typer.Context, topic: Annotated[str | None, typer.Argument()] = None) -> None:
+    """Ratios against rivals, measured in one run; without a topic, lists them."""
+    topics = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if '__name__ == "__main__"' in path.read_text())
+    if topic is None:
+        typer.echo("\n".join(topics))
+        return
+    if topic not in topics:
+        raise typer.BadParameter(f"'{topic}' is not one of {', '.join(topics)}", param_hint="topic")
+    build.build("release")
+    raise typer.Exit(python(f"bench/{topic}.py", *context.args))
+
+
+@app.command()
+def fmt() -> None:
+    """Formats all sources."""
+    lint.format_all()
+
+
+@app.command("lint")
+def lint_command() -> None:
+    """Formatting, static checks, layering, generated files."""
+    build.build("release")
+    raise typer.Exit(suites.run(["lint"], None))
+
+
+@app.command("docs")
+def docs_command(
+    check: Annotated[bool, typer.Option("--check", help="only say what is stale")] = False,
+) -> None:
+    """Regenerates the generated parts of docs/."""
+    build.build("release", quiet=True)
+    stale = docs.update(check)
+    for path in stale:
+        typer.echo(f"{'stale' if check else 'updated'}: {Path(path).relative_to(ROOT)}")
+    raise typer.Exit(1 if check and stale else 0)
+
+
+@app.command()
+def options() -> None:
+    """The environment variables that change what the library does."""
+    build.build("release", quiet=True)
+    typer.echo(docs.options_table())
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,75 @@
+"""Configures and builds the native code; one folder under build/ for each flavour."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from . import ROOT
+
+console = Console(highlight=False)
+
+COMMON = [
+    "-DCMAKE_C_COMPILER_LAUNCHER=ccache",
+    "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache",
+    *(f"-DCMAKE_{kind}_LINKER_FLAGS=-fuse-ld=mold" for kind in ("EXE", "SHARED", "MODULE")),
+    f"-DPython_EXECUTABLE={sys.executable}",
+]
+NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF"]
+FLAVOURS = {
+    "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
+    "debug": ["-DCMAKE_BUILD_TYPE=Debug"],
+    "asan": [*NATIVE_ONLY, "-DANYNPU_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+    "tsan": [*NATIVE_ONLY, "-DANYNPU_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+}
+
+
+def folder(flavour: str) -> Path:
+    return ROOT / "build" / flavour
+
+
+def build(flavour: str, quiet: bool = False) -> None:
+    """Brings a flavour up to date, or ends the program with the compiler's messages."""
+    directory = folder(flavour)
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(ROOT / "build" / ".build.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        configure(flavour)
+        log = ROOT / "build" / "logs" / f"build-{flavour}.log"
+        command = ["cmake", "--build", str(directory)]
+        with console.status(f"building {flavour}") as status, open(log, "w") as output:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for line in process.stdout:
+                output.write(line)
+                if line.startswith("["):
+                    status.update(f"building {flavour} {line.strip()[:90]}")
+                    if not console.is_terminal and not quiet:
+                        print(line.rstrip()[:110], flush=True)
+        if process.wait() != 0:
+            fail(f"the {flavour} build failed", log)
+
+
+def configure(flavour: str) -> None:
+    """CMake notices changed files by itself; it is started anew only when its arguments change."""
+    directory = folder(flavour)
+    arguments = ["-S", str(ROOT), "-B", str(directory), "-G", "Ninja", *COMMON, *FLAVOURS[flavour]]
+    stamp = directory / ".arguments"
+    if stamp.exists() and stamp.read_text() == "\n".join(arguments) and (directory / "build.ninja").exists():
+        return
+    log = ROOT / "build" / "logs" / f"configure-{flavour}.log"
+    with console.status(f"configuring {flavour}"), open(log, "w") as output:
+        result = subprocess.run(["cmake", *arguments], stdout=output, stderr=subprocess.STDOUT)
+    if result.returncode != 0:
+        fail(f"configuring {flavour} failed", log)
+    stamp.write_text("\n".join(arguments))
+
+
+def fail(what: str, log: Path) -> None:
+    lines = log.read_text().splitlines()
+    errors = [line for line in lines if "error" in line.lower()]
+    print("\n".join((errors or lines)[-25:]), file=sys.stderr)
+    print(f"./dev: {what}; the whole log is {os.path.relpath(log, ROOT)}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,116 @@
+"""Formatting, static checks and layering. A check returns what is wrong, or the empty string."""
+
+import hashlib
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import ROOT, build, docs
+
+BIN = Path(sys.executable).parent
+
+# What a folder may include beside its own files; design: a lower layer never includes a higher one.
+LAYERS = {
+    "src/base": [],
+    "src/runtime": ["base"],
+    "src/abi": ["base", "runtime", "acl"],
+    "torch_npu/csrc": ["base", "runtime", "torch_npu"],
+}
+PROJECT_INCLUDES = {"base", "runtime", "tile", "jit", "ops", "graph", "fusion", "hccl", "prof", "abi", "acl"}
+TORCH_INCLUDE = re.compile(r"(torch|ATen|c10|pybind11)/")
+
+
+def files(*patterns: str) -> list[str]:
+    """The files that git tracks or would track, so that builds and environments are left out."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+
+
+def cpp_files() -> list[str]:
+    return files("*.h", "*.cpp", "*.c")
+
+
+def check_command(*command: str | Path) -> str:
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return "" if result.returncode == 0 else (result.stdout + result.stderr)[-4000:]
+
+
+def clang_format() -> str:
+    return check_command(BIN / "clang-format", "--dry-run", "--Werror", *cpp_files())
+
+
+def ruff() -> str:
+    return check_command(BIN / "ruff", "check", "--quiet", ".")
+
+
+def ruff_format() -> str:
+    return check_command(BIN / "ruff", "format", "--check", "--quiet", ".")
+
+
+def layering() -> str:
+    problems = []
+    for name in cpp_files():
+        layer = next((layer for layer in LAYERS if name.startswith(layer + "/")), None)
+        if layer is None:
+            continue
+        own = Path(layer).name
+        for include in re.findall(r'#include [<"]([^>"]+)[>"]', (ROOT / name).read_text()):
+            top = include.split("/")[0]
+            if top in PROJECT_INCLUDES and top != own and top not in LAYERS[layer]:
+                problems.append(f"{name} includes {include}: {layer} may include {', '.join(LAYERS[layer]) or 'nothing'}")
+            if TORCH_INCLUDE.match(include) and layer != "torch_npu/csrc":
+                problems.append(f"{name} includes {include}: only torch_npu/csrc includes torch")
+            if include.startswith("llvm/"):
+                problems.append(f"{name} includes {include}: only src/jit includes LLVM")
+    return "\n".join(problems)
+
+
+def clang_tidy() -> str:
+    """On the sources under src/ whose content, or any header's, changed since they were last found clean."""
+    sources = files("src/*.cpp")
+    common = hashlib.sha256()
+    for name in [".clang-tidy", *files("src/*.h", "include/*.h")]:
+        common.update((ROOT / name).read_bytes())
+    stamps = ROOT / "build" / "tidy"
+    stamps.mkdir(parents=True, exist_ok=True)
+
+    def check(name: str) -> str:
+        state = common.copy()
+        state.update((ROOT / name).read_bytes())
+        stamp = stamps / state.hexdigest()
+        if stamp.exists():
+            return ""
+        # Without OpenMP: its header is the compiler's own.
+        arguments = ["-p", str(build.folder("release")), "--quiet", "--extra-arg=-fno-openmp"]
+        problems = check_command(BIN / "clang-tidy", *arguments, name)
+        if not problems:
+            stamp.touch()
+        return problems
+
+    with ThreadPoolExecutor(2) as pool:
+        return "\n".join(filter(None, pool.map(check, sources)))
+
+
+def stale_docs() -> str:
+    return "\n".join(f"{path.relative_to(ROOT)} is stale: run ./dev docs" for path in docs.update(check=True))
+
+
+CHECKS = {
+    "clang-format": clang_format,
+    "ruff": ruff,
+    "ruff format": ruff_format,
+    "layering": layering,
+    "docs": stale_docs,
+    "clang-tidy": clang_tidy,
+}
+
+
+def format_all() -> None:
+    subprocess.run([BIN / "clang-format", "-i", *cpp_files()], cwd=ROOT, check=True)
+    subprocess.run([BIN / "ruff", "check", "--quiet", "--fix", "."], cwd=ROOT)
+    subprocess.run([BIN / "ruff", "format", "--quiet", "."], cwd=ROOT, check=True)
