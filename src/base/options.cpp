@@ -37,7 +37,8 @@ int64_t Option::integer(int64_t least) const {
     const char* suffixes = "KMGT";
     const char* suffix = std::strchr(suffixes, *end);
     const int shift = suffix != nullptr ? 10 * static_cast<int>(suffix - suffixes + 1) : 0;
-    valid = suffix != nullptr && end[1] == '\0' && std::abs(number) <= (std::numeric_limits<int64_t>::max() >> shift);
+    valid = suffix != nullptr && end[1] == '\0' &&
+            std::abs(number) <= (std::numeric_limits<int64_t>::max() >> shift);
     if (valid) number *= int64_t{1} << shift;
   }
   require(valid && number >= least, ErrorCode::kInvalidArgument, "option ", name_, ": '", value,
@@ -51,7 +52,8 @@ bool Option::flag() const {
     if (value == yes) return true;
   for (const char* no : {"", "0", "false", "off", "no"})
     if (value == no) return false;
-  raise(ErrorCode::kInvalidArgument, "option ", name_, ": '", value, "' is not one of 0, 1, true, false, on, off");
+  raise(ErrorCode::kInvalidArgument, "option ", name_, ": '", value,
+        "' is not one of 0, 1, true, false, on, off");
 }
 
 std::vector<const Option*> all_options() {

@@ -26,7 +26,8 @@ void parallel_ranges(size_t size, size_t grain, const std::function<void(size_t,
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(static_cast<int>(parts)) schedule(static)
 #endif
-  for (size_t part = 0; part < parts; ++part) function(std::min(size, part * step), std::min(size, (part + 1) * step));
+  for (size_t part = 0; part < parts; ++part)
+    function(std::min(size, part * step), std::min(size, (part + 1) * step));
 }
 
 }  // namespace anynpu

@@ -5,10 +5,10 @@
 
 namespace anynpu {
 
-/// Calls `function(begin, end)` on disjoint ranges that cover [0, size), each of at least `grain` (the last may
-/// be smaller), on the threads of the OpenMP pool that belongs to the calling thread. Only the compute thread
-/// may call it with a size above the grain: it shares its pool with PyTorch's kernels, whose OpenMP library is
-/// the one loaded first in the process. `function` must not throw.
+/// Calls `function(begin, end)` on disjoint ranges that cover [0, size), each of at least `grain` (the last
+/// may be smaller), on the threads of the OpenMP pool that belongs to the calling thread. Only the compute
+/// thread may call it with a size above the grain: it shares its pool with PyTorch's kernels, whose OpenMP
+/// library is the one loaded first in the process. `function` must not throw.
 void parallel_ranges(size_t size, size_t grain, const std::function<void(size_t, size_t)>& function);
 
 }  // namespace anynpu

@@ -114,7 +114,8 @@ void* Arena::allocate(size_t size) {
   const size_t bytes = size <= budget.total() ? round_up(size, kPage) : size;
   const auto fail = [&](const char* why) {
     raise(ErrorCode::kOutOfMemory, "device ", device_, " out of memory: tried to allocate ", size, " bytes; ",
-          budget.committed(), " of ", budget.total(), " bytes are in use by all devices of the process (", why, ")");
+          budget.committed(), " of ", budget.total(), " bytes are in use by all devices of the process (",
+          why, ")");
   };
   if (!budget.reserve(bytes)) fail("the budget is spent");
 
@@ -144,7 +145,8 @@ void Arena::free(void* address) {
   live_.erase(found);
   // Mapping afresh drops the pages and makes the range fault in one call. It cannot fail for want of memory,
   // and where the kernel refuses to split the mapping, dropping the pages is what counts.
-  if (mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+  if (mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+      MAP_FAILED)
     madvise(begin, bytes, MADV_DONTNEED);
   madvise(begin, bytes, MADV_DONTFORK);
   madvise(begin, bytes, MADV_DONTDUMP);

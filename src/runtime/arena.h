@@ -55,9 +55,7 @@ class Arena {
   /// The live range that holds `address`.
   std::optional<Range> find(const void* address) const;
   /// True for every address of the device, live or not; takes no lock.
-  bool contains(const void* address) const {
-    return address >= base_ && address < base_ + reserved_;
-  }
+  bool contains(const void* address) const { return address >= base_ && address < base_ + reserved_; }
   size_t committed() const;
   int device() const { return device_; }
 

@@ -21,7 +21,9 @@ constexpr size_t kSegmentUnit = size_t{2} << 20;
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-size_t block_size(size_t requested) { return round_up(requested, debug_memory() ? Arena::kAlignment : kUnit); }
+size_t block_size(size_t requested) {
+  return round_up(requested, debug_memory() ? Arena::kAlignment : kUnit);
+}
 
 size_t segment_size(size_t size, MemoryKind kind) {
   if (debug_memory()) return size;  // the arena makes what follows the block fault
@@ -69,7 +71,7 @@ struct Block {
   char* address;
   size_t size, requested = 0;
   enum State : uint8_t { kFree, kAllocated, kDeferred } state = kDeferred;  // free blocks stand in a bin
-  Block *previous = nullptr, *next = nullptr;               // neighbours in the segment
+  Block *previous = nullptr, *next = nullptr;                               // neighbours in the segment
   Block *bin_previous = nullptr, *bin_next = nullptr;       // in the free list of the size class
   std::vector<std::shared_ptr<Stream>> other_streams = {};  // that use it beside the segment's own
 
@@ -365,7 +367,8 @@ void BlockPool::raise_out_of_memory(size_t size) {
         arena_.device(), " has a total capacity of ", bytes_text(budget.total()), " of which ",
         bytes_text(budget.total() - budget.committed()), " is free (", bytes_text(allocated), " allocated, ",
         bytes_text(reserved - allocated), " reserved but unallocated; ", bytes_text(reserved),
-        " reserved in all). The capacity is set by ANYNPU_MEMORY; a limit by set_per_process_memory_fraction is ",
+        " reserved in all). The capacity is set by ANYNPU_MEMORY; a limit by set_per_process_memory_fraction "
+        "is ",
         fraction_, " of it.");
 }
 
@@ -399,9 +402,9 @@ void BlockPool::count(MemoryStats::PerKind& what, MemoryKind kind, int64_t amoun
 
 template <class F>
 void BlockPool::for_each_counter(F function) {
-  for (auto* per_kind : {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.inactive_split,
-                         &stats_.allocated_bytes, &stats_.reserved_bytes, &stats_.active_bytes,
-                         &stats_.inactive_split_bytes, &stats_.requested_bytes})
+  for (auto* per_kind :
+       {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.inactive_split, &stats_.allocated_bytes,
+        &stats_.reserved_bytes, &stats_.active_bytes, &stats_.inactive_split_bytes, &stats_.requested_bytes})
     for (MemoryCounter& counter : *per_kind) function(counter);
 }
 

@@ -37,36 +37,36 @@ struct MemoryStats {
 /// A piece of device memory handed out by a BlockPool.
 struct Block;
 
-/// The caching allocator of one device. A freed block is reused by later allocations for the same stream, which
-/// its order makes safe without waiting; work of other streams that uses the block is made known by
+/// The caching allocator of one device. A freed block is reused by later allocations for the same stream,
+/// which its order makes safe without waiting; work of other streams that uses the block is made known by
 /// record_stream(), and the block then rests until that work is done.
 ///
 /// Requests are rounded up to 512 bytes. Up to 1 MiB they are cut from segments of 2 MiB, larger ones from
 /// segments of at least 20 MiB (from 10 MiB on, of their own size rounded up to 2 MiB). Free blocks stand in
-/// lists by size class (32 per power of two; two-level segregated fit, Masmano et al. 2004), so allocating and
-/// freeing take constant time; neighbours merge when freed. Thread-safe.
+/// lists by size class (32 per power of two; two-level segregated fit, Masmano et al. 2004), so allocating
+/// and freeing take constant time; neighbours merge when freed. Thread-safe.
 class BlockPool {
  public:
   explicit BlockPool(Arena& arena);
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
 
-  /// At least `size` bytes, aligned to 64, for work of `stream` (its id); null for 0 bytes. Raises kOutOfMemory
-  /// with the numbers after unused segments were given back.
+  /// At least `size` bytes, aligned to 64, for work of `stream` (its id); null for 0 bytes. Raises
+  /// kOutOfMemory with the numbers after unused segments were given back.
   Block* allocate(size_t size, uint64_t stream);
   void free(Block* block);  ///< accepts null
   void record_stream(Block* block, const std::shared_ptr<Stream>& stream);
 
   static void* address(const Block* block);
-  static size_t size(const Block* block);   ///< usable bytes
+  static size_t size(const Block* block);  ///< usable bytes
   static BlockPool& pool_of(const Block* block);
-  Block* find(const void* address) const;   ///< the allocated block that starts there, or null; not fast
+  Block* find(const void* address) const;  ///< the allocated block that starts there, or null; not fast
 
-  void release_unused();                    ///< gives segments without allocated blocks back to the arena
+  void release_unused();  ///< gives segments without allocated blocks back to the arena
   MemoryStats stats() const;
   void reset_peak_stats();
   void reset_accumulated_stats();
-  void set_fraction(double fraction);       ///< at most this part of the budget is reserved; 0 to 1
+  void set_fraction(double fraction);  ///< at most this part of the budget is reserved; 0 to 1
 
   struct Piece {
     void* address;

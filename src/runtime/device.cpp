@@ -14,13 +14,15 @@ namespace anynpu {
 namespace {
 
 Option devices_option("ANYNPU_DEVICES", "",
-                      "number of logical devices; default: LOCAL_WORLD_SIZE under torchrun, else 1");
+                      "number of logical devices, at most 64; default: LOCAL_WORLD_SIZE");
+Option ranks_option("LOCAL_WORLD_SIZE", "1", "set by torchrun: the number of ranks on this machine");
 
 constexpr int kMostDevices = 64;
 constexpr auto kExitLimit = std::chrono::seconds(2);
 
 std::mutex starting;
-std::array<std::atomic<Device*>, kMostDevices> devices = {};  // never destroyed: threads and handlers use them
+std::array<std::atomic<Device*>, kMostDevices> devices =
+    {};  // never destroyed: threads and handlers use them
 std::atomic<bool> any_started = false;
 std::atomic<bool> in_fork = false;
 
@@ -38,12 +40,11 @@ void start_runtime() {
 
 int device_count() {
   static const int count = [] {
-    const char* ranks = std::getenv("LOCAL_WORLD_SIZE");
-    const bool chosen = !devices_option.text().empty();
-    const int64_t wanted = chosen ? devices_option.integer(1) : ranks != nullptr ? std::atoll(ranks) : 1;
-    require(!chosen || wanted <= kMostDevices, ErrorCode::kInvalidArgument, "option ANYNPU_DEVICES: ", wanted,
-            " is more than ", kMostDevices);
-    return static_cast<int>(std::clamp<int64_t>(wanted, 1, kMostDevices));
+    const Option& option = devices_option.text().empty() ? ranks_option : devices_option;
+    const int64_t wanted = option.integer(1);
+    require(wanted <= kMostDevices, ErrorCode::kInvalidArgument, "option ", option.name(), ": ", wanted,
+            " devices are more than ", kMostDevices);
+    return static_cast<int>(wanted);
   }();
   return count;
 }
@@ -71,17 +72,20 @@ void Device::require_usable() {
   require(!forked(), ErrorCode::kForked,
           "Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the "
           "'spawn' start method");
-  require(!Executor::stopped(), ErrorCode::kNotInitialized, "the NPU runtime was shut down: the process is exiting");
+  require(!Executor::stopped(), ErrorCode::kNotInitialized,
+          "the NPU runtime was shut down: the process is exiting");
 }
 
 Device* Device::of(const void* address) {
   for (int index = 0, count = any_started ? device_count() : 0; index < count; ++index)
-    if (Device* device = devices[index].load(std::memory_order_acquire); device && device->arena_.contains(address))
+    if (Device* device = devices[index].load(std::memory_order_acquire);
+        device && device->arena_.contains(address))
       return device;
   return nullptr;
 }
 
-Device::Device(int index) : index_(index), arena_(index), pool_(arena_), default_stream_(Stream::create(index)) {}
+Device::Device(int index)
+    : index_(index), arena_(index), pool_(arena_), default_stream_(Stream::create(index)) {}
 
 std::shared_ptr<Stream> Device::create_stream(StreamConfig config) {
   auto stream = Stream::create(index_, config);

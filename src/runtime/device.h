@@ -16,7 +16,8 @@ namespace anynpu {
 /// nothing, so a process that only asked may fork freely.
 int device_count();
 
-/// A logical NPU: memory, streams, and nothing that knows of PyTorch. Started by the first get(). Thread-safe.
+/// A logical NPU: memory, streams, and nothing that knows of PyTorch. Started by the first get().
+/// Thread-safe.
 class Device {
  public:
   /// Raises kInvalidDevice for an index outside [0, device_count), kForked in a child of a process that had
@@ -39,8 +40,8 @@ class Device {
   std::shared_ptr<Stream> default_stream_ptr() { return default_stream_; }
   std::shared_ptr<Stream> create_stream(StreamConfig config = {});
 
-  /// Waits for the work of all streams enqueued before the call, at most `limit`; false when it passed. Raises
-  /// the first error of each stream's oldest.
+  /// Waits for the work of all streams enqueued before the call, at most `limit`; false when it passed.
+  /// Raises the first error of each stream's oldest.
   bool synchronize(std::optional<Duration> limit = std::nullopt);
   /// Drops all work that has not started, on every stream.
   void abort();

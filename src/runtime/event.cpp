@@ -10,7 +10,8 @@ bool Recording::wait(std::optional<Duration> limit) const {
   const auto deadline = Clock::now() + limit.value_or(Duration::zero());
   std::unique_lock lock(mutex_);
   while (!done()) {
-    require(!Executor::stopped(), ErrorCode::kNotInitialized, "waiting for an event: the device was shut down");
+    require(!Executor::stopped(), ErrorCode::kNotInitialized,
+            "waiting for an event: the device was shut down");
     if (limit && Clock::now() >= deadline) return false;
     const auto slice = Clock::now() + kShutdownPoll;
     reached_.wait_until(lock, limit ? std::min(deadline, slice) : slice);

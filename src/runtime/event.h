@@ -50,9 +50,9 @@ class Event {
 
   bool timing() const { return timing_; }
   void record(Stream& stream);
-  void reset();           ///< as if never recorded
+  void reset();  ///< as if never recorded
   bool recorded() const;
-  bool done() const;      ///< true also when never recorded
+  bool done() const;  ///< true also when never recorded
   /// Blocks the caller until the point is reached, at most `limit` when given; false when the limit passed.
   /// Raises the error that the stream carried there.
   bool synchronize(std::optional<Duration> limit = std::nullopt) const;

@@ -10,8 +10,8 @@ class Stream;
 
 /// Which threads may run a piece of work.
 enum class Lane : uint8_t {
-  kShort,     ///< serial work of some microseconds that never blocks: any thread, also the one that enqueues it
-              ///< on an idle stream or waits for it
+  kShort,  ///< serial work of some microseconds that never blocks: any thread, also the one that enqueues it
+           ///< on an idle stream or waits for it
   kParallel,  ///< work that opens parallel regions: the one compute thread of the process, because every
               ///< further thread that opens OpenMP regions brings a second pool that spins against the first
   kHost,      ///< user code that may block: a service thread, never the caller's
@@ -23,9 +23,9 @@ using Duration = std::chrono::nanoseconds;
 constexpr Duration kShutdownPoll = std::chrono::milliseconds(100);
 
 /// The threads of the runtime: one compute thread, and service threads that are added while all others are
-/// busy and go again when they find nothing to do, so that user code which blocks in one stream never holds up
-/// another stream. Streams are handed over whole: whichever thread takes one runs its queue until it is empty,
-/// must wait for an event, or needs the other kind of thread.
+/// busy and go again when they find nothing to do, so that user code which blocks in one stream never holds
+/// up another stream. Streams are handed over whole: whichever thread takes one runs its queue until it is
+/// empty, must wait for an event, or needs the other kind of thread.
 class Executor {
  public:
   static Executor& instance();

@@ -36,12 +36,15 @@ PinnedMemory& pinned() {
 }
 
 void check_range(const char* name, const void* address, size_t bytes, bool on_device, CopyKind kind) {
-  constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device", ""};
-  require(address != nullptr, ErrorCode::kInvalidArgument, name, " is null; ", bytes, " bytes were asked for");
+  constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device",
+                                    ""};
+  require(address != nullptr, ErrorCode::kInvalidArgument, name, " is null; ", bytes,
+          " bytes were asked for");
   Device* device = Device::of(address);
   if (kind != CopyKind::kDefault)
     require(on_device == (device != nullptr), ErrorCode::kInvalidArgument, name, " (", address, ") is ",
-            device != nullptr ? "device" : "host", " memory, but the kind is ", kKinds[static_cast<int>(kind)]);
+            device != nullptr ? "device" : "host", " memory, but the kind is ",
+            kKinds[static_cast<int>(kind)]);
   if (device == nullptr) return;
   const auto range = device->arena().find(address);
   require(range.has_value(), ErrorCode::kInvalidArgument, name, " (", address,
@@ -62,7 +65,8 @@ void* allocate_pinned(size_t size) {
   require(size != 0, ErrorCode::kInvalidArgument, "pinned host memory: size is 0; 1 or more is accepted");
   // A mapping of its own per allocation: a pinned range shares no page with other host memory.
   void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  require(address != MAP_FAILED, ErrorCode::kOutOfMemory, "pinned host memory: the system has no ", size, " bytes");
+  require(address != MAP_FAILED, ErrorCode::kOutOfMemory, "pinned host memory: the system has no ", size,
+          " bytes");
   std::lock_guard lock(pinned().mutex);
   pinned().ranges.emplace(static_cast<const char*>(address), size);
   return address;

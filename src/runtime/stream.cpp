@@ -159,8 +159,8 @@ void Stream::abort() {
     task.lane = Lane::kShort;
   }
   if (dropped && !error_)
-    error_ = std::make_exception_ptr(Error(
-        ErrorCode::kAborted, concat("work of stream ", id_, " of device ", device_, " was dropped by an abort")));
+    error_ = std::make_exception_ptr(Error(ErrorCode::kAborted, concat("work of stream ", id_, " of device ",
+                                                                       device_, " was dropped by an abort")));
   if (state_ == State::kParked) {
     state_ = State::kRunning;
     drain(lock, Lane::kShort);

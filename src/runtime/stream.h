@@ -38,9 +38,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   /// Enqueues `task` and returns. On an idle stream a kShort task has run by then.
   void launch(Lane lane, UniqueFunction task);
 
-  /// Runs `function` as the stream's next task and returns when it is done. An exception of `function` arrives
-  /// here and leaves the stream without error; an earlier error of the stream is raised instead of running it.
-  /// kShort work runs in the caller.
+  /// Runs `function` as the stream's next task and returns when it is done. An exception of `function`
+  /// arrives here and leaves the stream without error; an earlier error of the stream is raised instead of
+  /// running it. kShort work runs in the caller.
   void call(Lane lane, const std::function<void()>& function);
 
   /// Work enqueued from now on starts after `recording` is done. The caller does not wait.

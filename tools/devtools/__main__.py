@@ -41,7 +41,9 @@ def test(
     names = [name for name, wanted in (("asan", asan), ("tsan", tsan)) if wanted]
     if suite is not None:
         if suite not in suites.SUITES:
-            raise typer.BadParameter(f"'{suite}' is not one of {', '.join(suites.SUITES)}", param_hint="suite")
+            raise typer.BadParameter(
+                f"'{suite}' is not one of {', '.join(suites.SUITES)}", param_hint="suite"
+            )
         names.append(suite)
     raise typer.Exit(suites.run(names or suites.ALL, k))
 
@@ -69,7 +71,9 @@ def demo(context: typer.Context) -> None:
 @app.command(context_settings=PASS_ON)
 def bench(context: typer.Context, topic: Annotated[str | None, typer.Argument()] = None) -> None:
     """Ratios against rivals, measured in one run; without a topic, lists them."""
-    topics = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if '__name__ == "__main__"' in path.read_text())
+    topics = sorted(
+        path.stem for path in (ROOT / "bench").glob("*.py") if '__name__ == "__main__"' in path.read_text()
+    )
     if topic is None:
         typer.echo("\n".join(topics))
         return

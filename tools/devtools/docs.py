@@ -7,7 +7,7 @@ A document quotes code as
     (filled in)
     ```
 
-where the source holds it between `// [docs:stream-launch]` and `// [/docs]` (`#` in Python), and holds a table as
+where the source holds it between `// [docs:stream-launch]` and `// [/docs]` (`#` in Python), and a table as
 
     <!-- table: options -->
     (filled in)
@@ -28,7 +28,9 @@ TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL
 
 def quoted(source: str, marker: str) -> str:
     text = (ROOT / source).read_text()
-    found = re.search(rf"^ *(?://|#) \[docs:{re.escape(marker)}\]\n(.*?)^ *(?://|#) \[/docs\]", text, re.S | re.M)
+    found = re.search(
+        rf"^ *(?://|#) \[docs:{re.escape(marker)}\]\n(.*?)^ *(?://|#) \[/docs\]", text, re.S | re.M
+    )
     if found is None:
         raise SystemExit(f"./dev docs: {source} has no section [docs:{marker}]")
     return textwrap.dedent(found[1])
@@ -39,7 +41,6 @@ def options_table() -> str:
     program = build.folder("release") / "tools" / "list_options"
     rows = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
     return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
-
 
 
 TABLES: dict[str, Callable[[], str]] = {"options": options_table}

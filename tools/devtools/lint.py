@@ -62,7 +62,9 @@ def layering() -> str:
         for include in re.findall(r'#include [<"]([^>"]+)[>"]', (ROOT / name).read_text()):
             top = include.split("/")[0]
             if top in PROJECT_INCLUDES and top != own and top not in LAYERS[layer]:
-                problems.append(f"{name} includes {include}: {layer} may include {', '.join(LAYERS[layer]) or 'nothing'}")
+                problems.append(
+                    f"{name} includes {include}: {layer} may include {', '.join(LAYERS[layer]) or 'nothing'}"
+                )
             if TORCH_INCLUDE.match(include) and layer != "torch_npu/csrc":
                 problems.append(f"{name} includes {include}: only torch_npu/csrc includes torch")
             if include.startswith("llvm/"):

@@ -122,7 +122,7 @@ def run_lint(_: str | None) -> Counts:
     counts = Counts()
     for name, check in lint.CHECKS.items():
         problems = check()
-        print(f"lint {name}: {'ok' if not problems else problems}", flush=True)
+        print(f"lint {name}: {problems if problems else 'ok'}", flush=True)
         counts += Counts.failure(f"lint {name}") if problems else Counts(passed=1)
     return counts
 
@@ -137,8 +137,10 @@ def pytest_filter(k: str | None) -> list[str]:
 
 SUITES: dict[str, Callable[[str | None], Counts]] = {
     "lint": run_lint,
-    "tiny": lambda k: gtest("release", gtest_pattern(k) + "-*Death*:*Exit*:*Survives*")
-    + pytest("test/torch", "-m", "tiny", *pytest_filter(k)),
+    "tiny": lambda k: (
+        gtest("release", gtest_pattern(k) + "-*Death*:*Exit*:*Survives*")
+        + pytest("test/torch", "-m", "tiny", *pytest_filter(k))
+    ),
     "unit": lambda k: gtest("release", gtest_pattern(k)),
     "asan": lambda k: gtest("asan", gtest_pattern(k)),
     "tsan": lambda k: gtest("tsan", gtest_pattern(k)),
@@ -155,7 +157,10 @@ def run(names: list[str], k: str | None) -> int:
     for name in names:
         start = time.monotonic()
         counts = SUITES[name](k)
-        print(f"-- {name}: {counts.passed} passed, {counts.failed} failed, {time.monotonic() - start:.0f} s", flush=True)
+        print(
+            f"-- {name}: {counts.passed} passed, {counts.failed} failed, {time.monotonic() - start:.0f} s",
+            flush=True,
+        )
         total += counts
     for failure in total.failures:
         print(f"FAILED {failure}")

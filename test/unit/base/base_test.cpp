@@ -22,7 +22,8 @@ class OptionTest : public testing::Test {
 
 TEST_F(OptionTest, ReadsNumbersWithSuffixes) {
   EXPECT_EQ(sample.integer(), 4096);
-  const std::pair<const char*, int64_t> values[] = {{"0", 0}, {"17", 17}, {"3M", 3 << 20}, {"2G", int64_t{2} << 30}};
+  const std::pair<const char*, int64_t> values[] = {
+      {"0", 0}, {"17", 17}, {"3M", 3 << 20}, {"2G", int64_t{2} << 30}};
   for (auto [text, value] : values) {
     set(text);
     EXPECT_EQ(sample.integer(), value) << text;

@@ -1,7 +1,6 @@
 #include "runtime/block_pool.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <csignal>

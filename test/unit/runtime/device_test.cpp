@@ -123,7 +123,8 @@ TEST(DeviceExitTest, WithWorkQueuedNeitherHangsNorCrashes) {
         stream->launch(Lane::kHost, [] { std::this_thread::sleep_for(1h); });
         for (int i = 0; i < 1000; ++i) stream->launch(static_cast<Lane>(i % 3), [] {});
         auto busy = Device::get(0).create_stream();
-        for (int i = 0; i < 1000; ++i) busy->launch(Lane::kParallel, [] { std::this_thread::sleep_for(1ms); });
+        for (int i = 0; i < 1000; ++i)
+          busy->launch(Lane::kParallel, [] { std::this_thread::sleep_for(1ms); });
         std::exit(7);
       },
       testing::ExitedWithCode(7), "");

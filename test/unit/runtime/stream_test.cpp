@@ -354,9 +354,15 @@ TEST(Stream, SurvivesManyThreadsLanesAndEvents) {
           --inside[i];
         };
         switch (random() % 5) {
-          case 0: event.record(*streams[i]); break;
-          case 1: streams[i]->wait(event); break;
-          case 2: streams[i]->synchronize(); break;
+          case 0:
+            event.record(*streams[i]);
+            break;
+          case 1:
+            streams[i]->wait(event);
+            break;
+          case 2:
+            streams[i]->synchronize();
+            break;
           case 3: {
             streams[i]->call(static_cast<Lane>(random() % 3), task);
             std::lock_guard lock(mutex);
