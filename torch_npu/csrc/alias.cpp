@@ -138,6 +138,7 @@ Tensor AliasSet::convert_part(const Tensor& from, BackendComponent backend, bool
 
 Tensor AliasSet::alias(Tensor npu, bool written) {
   Tensor cpu = convert(npu, BackendComponent::CPUBit, written);
+  if (npu.requires_grad()) cpu.set_requires_grad(true);  // some kernels keep more for a backward then
   tensors_.push_back({std::move(npu), cpu, written});
   return cpu;
 }

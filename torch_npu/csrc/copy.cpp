@@ -75,7 +75,10 @@ void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
 // [docs:copy]
 /// Copies between npu and host, or within npu, of any types, shapes and strides. A copy within npu returns before
 /// it is done, and so does one with pinned host memory under `non_blocking`; others are done on return.
-Tensor copy_from(const Tensor& self, const Tensor& target, bool non_blocking) {
+Tensor& copy_(Tensor& target, const Tensor& self, bool non_blocking) {
+  TORCH_CHECK(!target._is_zerotensor(), "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, "
+                                        "if you want a mutable zero tensor.");
+  if (self._is_zerotensor()) return target.zero_();
   const Tensor source = broadcast_to(self, target);
   if (target.numel() == 0 || same_view(source, target)) return target;
   at::assert_no_internal_overlap(target);
@@ -97,6 +100,11 @@ Tensor copy_from(const Tensor& self, const Tensor& target, bool non_blocking) {
   return target;
 }
 // [/docs]
+
+Tensor copy_from(const Tensor& self, const Tensor& target, bool non_blocking) {
+  Tensor written = target;
+  return copy_(written, self, non_blocking);
+}
 
 Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
   target.resize_(self.sizes());
@@ -138,6 +146,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", local_scalar_dense);
+  m.impl("copy_", copy_);
   m.impl("fill_.Scalar", fill_scalar_);
   m.impl("zero_", zero_);
 }

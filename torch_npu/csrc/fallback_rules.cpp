@@ -51,7 +51,7 @@ constexpr struct {
 };
 
 /// Composites that would be several fallbacks, or several kernels of ours, and are one.
-constexpr std::string_view kWhole[] = {"_foreach_*"};
+constexpr std::string_view kWhole[] = {"_convolution", "_foreach_*", "convolution", "convolution_backward"};
 
 bool matches(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return pattern == name;
