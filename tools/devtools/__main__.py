@@ -1,6 +1,7 @@
 """The commands of `./dev`."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,15 +51,18 @@ def test(
 
 @app.command(context_settings=PASS_ON)
 def run(context: typer.Context) -> None:
-    """Runs a command inside the project's environment."""
-    build.build("release", quiet=True)
-    environment = os.environ | {
-        "PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}",
-        "VIRTUAL_ENV": str(ROOT / ".venv"),
-    }
+    """Runs a command inside the project's environment, in the caller's folder."""
     if not context.args:
         raise typer.BadParameter("which command?", param_hint="CMD")
-    os.execvpe(context.args[0], context.args, environment)
+    build.build("release", quiet=True)
+    os.environ["PATH"] = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
+    os.environ["VIRTUAL_ENV"] = str(ROOT / ".venv")
+    os.chdir(os.environ.get("OLDPWD", "."))  # ./dev itself works in the project's folder
+    try:
+        os.execvp(context.args[0], context.args)
+    except OSError as error:
+        typer.echo(f"./dev run: {context.args[0]}: {error.strerror}", err=True)
+        raise typer.Exit(127) from error
 
 
 @app.command(context_settings=PASS_ON)
@@ -116,4 +120,5 @@ def options() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that test programs end too
     app()

@@ -1,7 +1,6 @@
 """Configures and builds the native code; one folder under build/ for each flavour."""
 
 import fcntl
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,8 +67,8 @@ def configure(flavour: str) -> None:
 
 
 def fail(what: str, log: Path) -> None:
+    """Ends the program with the log from the first error on, or its end."""
     lines = log.read_text().splitlines()
-    errors = [line for line in lines if "error" in line.lower()]
-    print("\n".join((errors or lines)[-25:]), file=sys.stderr)
-    print(f"./dev: {what}; the whole log is {os.path.relpath(log, ROOT)}", file=sys.stderr)
-    sys.exit(1)
+    first = next((i for i, line in enumerate(lines) if "error:" in line.lower()), max(0, len(lines) - 30))
+    print("\n".join(lines[first : first + 30]), file=sys.stderr)
+    sys.exit(f"./dev: {what}; the whole log is {log.relative_to(ROOT)}")

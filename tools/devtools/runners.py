@@ -1,0 +1,157 @@
+"""Runs test programs and counts what they say; a crash, a hang and a bad exit status are failures too."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from . import ROOT, build
+
+LIMIT = 900  # seconds for one program: a hang is a failure
+
+console = Console(highlight=False)
+
+
+@dataclass
+class Counts:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.passed + other.passed,
+            self.failed + other.failed,
+            self.skipped + other.skipped,
+            self.failures + other.failures,
+        )
+
+    @staticmethod
+    def failure(what: str) -> "Counts":
+        return Counts(failed=1, failures=[what])
+
+    @staticmethod
+    def of(outcome: str, name: str) -> "Counts":
+        """One test that 'passed', 'failed' or was 'skipped'."""
+        return Counts.failure(name) if outcome == "failed" else Counts(**{outcome: 1})
+
+
+def run_limited(
+    command: list[str], environment: dict[str, str], on_line: Callable[[str], None] | None = None
+) -> str | int:
+    """Runs a program, its output passed on or given to `on_line`. Its exit status, or what else ended it."""
+    pipe = subprocess.PIPE if on_line else None
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | environment, start_new_session=True,
+        stdout=pipe, stderr=subprocess.STDOUT if on_line else None, text=True, errors="replace",
+    )  # fmt: skip
+    hung = threading.Event()
+
+    def kill() -> None:  # the whole group: a test's children too
+        hung.set()
+        os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(LIMIT, kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        for line in process.stdout or ():
+            on_line(line.rstrip("\n"))
+        status = process.wait()
+    except BaseException:
+        kill()
+        raise
+    finally:
+        timer.cancel()
+    if hung.is_set():
+        return f"did not end within {LIMIT} s and was killed"
+    return f"was ended by {signal.Signals(-status).name}" if status < 0 else status
+
+
+def judge(name: str, ended: str | int, accepted: set[int], counts: Counts, running: str) -> Counts:
+    """Adds a failure when the program ended otherwise than its tests' outcomes explain."""
+    if isinstance(ended, int):
+        if ended in accepted or (ended == 1 and counts.failed):
+            return counts
+        ended = f"ended with status {ended}"
+    return counts + Counts.failure(f"{name} {ended}" + (f" in {running}" if running else ""))
+
+
+def report_path(name: str, suffix: str) -> Path:
+    path = ROOT / "build" / "reports" / f"{name}.{suffix}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    return path
+
+
+def gtest(flavour: str, pattern: str, environment: dict[str, str]) -> Counts:
+    """Every C++ test program of a build."""
+    build.build(flavour)
+    programs = sorted(path for path in build.folder(flavour).glob("test/test_*") if path.is_file())
+    return sum((gtest_program(flavour, program, pattern, environment) for program in programs), Counts())
+
+
+ROUTINE = ("[ RUN", "[       OK", "[--", "[==", "[  PASSED", "Note: Google Test", "Running main")
+
+
+def gtest_program(flavour: str, program: Path, pattern: str, environment: dict[str, str]) -> Counts:
+    name = f"{flavour}-{program.name}"
+    report = report_path(name, "json")
+    running = ""
+    with console.status(name) as status:
+
+        def follow(line: str) -> None:
+            """Shows the current test as progress, and of the output what is not mere routine."""
+            nonlocal running
+            mark, _, rest = line.partition("] ")
+            if mark.startswith("[ RUN"):
+                running = rest
+                status.update(f"{name} {running}")
+            elif mark.startswith("[       OK") or mark.startswith("[  FAILED"):
+                running = ""
+            if line and not mark.startswith(ROUTINE):
+                print(line, flush=True)
+
+        ended = run_limited(
+            [str(program), f"--gtest_output=json:{report}", f"--gtest_filter={pattern}"], environment, follow
+        )
+    counts = read_gtest(name, report) if report.exists() else Counts()
+    accepted = {0} if report.exists() else set()
+    counts = judge(name, ended, accepted, counts, running)
+    print(f"{name}: {counts.passed} passed, {counts.failed} failed", flush=True)
+    return counts
+
+
+def read_gtest(name: str, report: Path) -> Counts:
+    counts = Counts()
+    for suite in json.loads(report.read_text())["testsuites"]:
+        for case in suite["testsuite"]:
+            ran = case.get("status") == "RUN" and case.get("result") == "COMPLETED"
+            outcome = "failed" if case.get("failures") else "passed" if ran else "skipped"
+            counts += Counts.of(outcome, f"{name} {suite['name']}.{case['name']}")
+    return counts
+
+
+def pytest(folder: str, *arguments: str) -> Counts:
+    build.build("release")
+    name = f"pytest-{Path(folder).name}"
+    report = report_path(name, "jsonl")
+    ended = run_limited(
+        [sys.executable, "-m", "pytest", "-p", "devtools.pytest_report", folder, *arguments],
+        {"ANYNPU_PYTEST_REPORT": str(report)},
+    )
+    counts, running = Counts(), ""
+    for line in report.read_text().splitlines() if report.exists() else ():
+        record = json.loads(line)
+        running = record["test"] if record["outcome"] == "started" else ""
+        if record["outcome"] != "started":
+            counts += Counts.of(record["outcome"], record["test"])
+    return judge(name, ended, {0, 5}, counts, running)  # 5: no test was selected
