@@ -22,6 +22,9 @@ using anynpu::Stream;
 using at::Tensor;
 using c10::Scalar;
 
+/// What a strided copy or fill does for a byte, in the measure of lane_for().
+constexpr double kCopyWork = 0.25;
+
 bool on_npu(const Tensor& tensor) { return tensor.device().type() == c10::DeviceType::PrivateUse1; }
 
 /// What a kernel on a stream sees of `tensor`: host tensors as they are, npu tensors as aliases.
@@ -59,7 +62,7 @@ void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
   static OpCounter& counter = op_counter("aten::copy_");
   counter.count_native();
   if (!same_layout(source, target)) {
-    const double bytes = bytes_of(source) + bytes_of(target);
+    const double bytes = kCopyWork * (bytes_of(source) + bytes_of(target));
     launch_kernel(stream, lane_for(bytes),
                   [to = kernel_view(target, true), from = kernel_view(source, false)] { to.copy_(from); });
     return;
@@ -134,7 +137,7 @@ Tensor& fill_scalar_(Tensor& self, const Scalar& value) {
   if (self.is_non_overlapping_and_dense() && repeats_one_byte(converted, &byte)) {
     npu_call([&] { anynpu::fill_async(self.mutable_data_ptr(), byte, self.nbytes(), stream); });
   } else {
-    launch_kernel(stream, lane_for(bytes_of(self)),
+    launch_kernel(stream, lane_for(kCopyWork * bytes_of(self)),
                   [to = borrowed_alias(self, true), value] { to.fill_(value); });
   }
   return self;

@@ -29,25 +29,46 @@ constexpr struct {
     {"where", CpuArguments::kScalars},
 };
 
-/// Operators that do much more for a byte of their arguments than an elementwise one does.
+/// How much work an operator does for a byte of its arguments, where that differs from exp's.
 constexpr struct {
   std::string_view op;
   double work;
 } kWork[] = {
-    {"_convolution*", 8},
-    {"_scaled_dot_product*", 8},
-    {"_slow_conv*", 8},
-    {"addbmm*", 4},
-    {"addmm*", 4},
-    {"baddbmm*", 4},
-    {"bmm*", 4},
-    {"convolution*", 8},
-    {"linalg_*", 16},
-    {"mkldnn_*", 8},
-    {"mm*", 4},
-    {"slow_conv*", 8},
-    {"sort*", 8},
-    {"topk*", 4},
+    {"_convolution", 4},
+    {"_scaled_dot_product*", 4},
+    {"_slow_conv*", 4},
+    {"_to_copy", 0.125},
+    {"add*", 0.125},
+    {"addbmm*", 2},
+    {"addcdiv*", 0.125},
+    {"addcmul*", 0.125},
+    {"addmm*", 2},
+    {"baddbmm*", 2},
+    {"bitwise_*", 0.125},
+    {"bmm*", 2},
+    {"cat*", 0.125},
+    {"clamp*", 0.125},
+    {"convolution*", 4},
+    {"div*", 0.125},
+    {"eq*", 0.125},
+    {"ge*", 0.125},
+    {"gt*", 0.125},
+    {"le*", 0.125},
+    {"linalg_*", 4},
+    {"logical_*", 0.125},
+    {"lt*", 0.125},
+    {"masked_fill*", 0.125},
+    {"mkldnn_*", 4},
+    {"mm*", 2},
+    {"mul*", 0.125},
+    {"ne*", 0.125},
+    {"neg*", 0.125},
+    {"relu*", 0.125},
+    {"rsub*", 0.125},
+    {"slow_conv*", 4},
+    {"sub*", 0.125},
+    {"threshold*", 0.125},
+    {"where*", 0.125},
 };
 
 /// Composites that would be several fallbacks, or several kernels of ours, and are one.
@@ -58,12 +79,12 @@ bool matches(std::string_view pattern, std::string_view name) {
   return name.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-/// The last row whose name matches, or null.
+/// The longest pattern that matches, or null.
 template <class Row, size_t kSize>
 const Row* find_row(const Row (&table)[kSize], std::string_view name) {
   const Row* found = nullptr;
   for (const Row& row : table)
-    if (matches(row.op, name)) found = &row;
+    if (matches(row.op, name) && (found == nullptr || row.op.size() > found->op.size())) found = &row;
   return found;
 }
 

@@ -26,7 +26,7 @@ struct OpPlan {
   uint64_t written = 0;            ///< bit i: argument i is written to
   int generator = -1;              ///< the argument that is a generator, -1: none
   CpuArguments cpu_arguments;
-  double work;                     ///< how much more than a byte of its arguments counts as work
+  double work;                     ///< for a byte of its arguments, in bytes that exp would read or write
   mutable std::atomic<bool> warned = false;
 };
 

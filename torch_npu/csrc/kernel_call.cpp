@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <omp.h>
 
+#include "base/options.h"
 #include "runtime/device.h"
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/wait.h"
@@ -13,8 +14,22 @@
 extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
 
 namespace torch_npu {
+namespace {
+
+const anynpu::Option kParallelBytes(
+    "ANYNPU_PARALLEL_BYTES", "256K",
+    "from how many bytes of arguments on an operator that does as much for each as exp runs on all cores; below, it "
+    "runs in the calling thread, because handing it over costs more than the other cores save");
+
+}  // namespace
+
 using anynpu::Lane;
 using anynpu::Stream;
+
+Lane lane_for(double bytes) {
+  static const auto threshold = static_cast<double>(npu_call([] { return kParallelBytes.integer(); }));
+  return bytes < threshold ? Lane::kShort : Lane::kParallel;
+}
 
 KernelScope::KernelScope(Lane lane)
     : below_autograd_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset) {

@@ -11,13 +11,9 @@
 
 namespace torch_npu {
 
-/// Work, in bytes that a kernel reads or writes, from which on it may use several threads; below it, handing it
-/// to the compute thread costs more than a second core saves.
-constexpr double kParallelBytes = 512 << 10;
-
-inline anynpu::Lane lane_for(double bytes) {
-  return bytes < kParallelBytes ? anynpu::Lane::kShort : anynpu::Lane::kParallel;
-}
+/// The lane for a kernel that reads and writes so many bytes, or does as much work: the parallel one from option
+/// ANYNPU_PARALLEL_BYTES on.
+anynpu::Lane lane_for(double bytes);
 
 /// What PyTorch's CPU kernels need around them when they run on aliases of device memory. The tensors they see
 /// are known to nobody else, so no dispatch key above the backends takes part. In the short lane they open no
