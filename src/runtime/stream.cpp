@@ -58,6 +58,7 @@ void Stream::launch(Lane lane, UniqueFunction task) {
 }
 // [/docs]
 
+// [docs:stream-call]
 void Stream::call(Lane lane, const std::function<void()>& function) {
   if (running_stream == this) return function();  // the stream's next task is a part of the running one
   Lock lock = lock_usable();
@@ -77,6 +78,7 @@ void Stream::call(Lane lane, const std::function<void()>& function) {
     call_elsewhere(lock, lane, function);
   }
 }
+// [/docs]
 
 /// The task refers to the caller's frame, which therefore stays until the task has run or never will.
 void Stream::call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& function) {
@@ -196,6 +198,7 @@ void Stream::post() {
 
 bool Stream::may_run(Lane thread, Lane task) { return task == Lane::kShort || task == thread; }
 
+// [docs:stream-drain]
 /// Runs tasks in order until the queue is empty, the ticket `until` is done, or the next task must wait or
 /// needs another thread; leaves the stream in the state that fits. Expects kRunning.
 void Stream::drain(Lock& lock, Lane thread, uint64_t until) {
@@ -208,6 +211,7 @@ void Stream::drain(Lock& lock, Lane thread, uint64_t until) {
     give_way = thread == Lane::kParallel && Executor::instance().compute_contended();
   }
 }
+// [/docs]
 
 /// Removes the waits at the front that are over. True when a task follows; else the stream is parked or idle.
 bool Stream::step_over_waits() {
