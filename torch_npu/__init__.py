@@ -13,8 +13,6 @@ def _autoload():
     """
 
 
-import atexit  # noqa: E402
-
 from torch_npu import _environment  # noqa: E402
 
 _environment.check()
@@ -27,7 +25,7 @@ torch.utils.rename_privateuse1_backend("npu")
 torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
 from torch_npu import npu  # noqa: E402
-from torch_npu import _sharing  # noqa: E402
+from torch_npu import _exit, _sharing  # noqa: E402
 from torch_npu._fallback import (  # noqa: E402
     fallback_stats,
     get_fallback_mode,
@@ -37,7 +35,7 @@ from torch_npu._fallback import (  # noqa: E402
 
 npu._register()
 _sharing.refuse_npu_tensors()
-atexit.register(_C.shutdown)
+_exit.leave_in_order()
 
 __version__ = _environment.VERSION
 

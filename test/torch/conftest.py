@@ -36,6 +36,7 @@ def python(tmp_path):
         program.write_text(code)
         done = subprocess.run(
             [sys.executable, str(program)],
+            cwd=tmp_path,
             env=_environment(dict(env)),
             capture_output=True,
             text=True,

@@ -11,11 +11,12 @@ from torch.utils._device import _device_constructors
 
 from torch_npu import npu
 
-# Beside the functions that make tensors, which torch lists itself: what takes a device.
+# What takes a device, beside the functions that torch itself lists because the default device concerns them.
 _TAKES_DEVICE = {
     torch: (
         *("load", "set_default_device", "get_device_module", "is_autocast_enabled", "set_autocast_enabled"),
-        *("get_autocast_dtype", "set_autocast_dtype"),
+        *("get_autocast_dtype", "set_autocast_dtype", "zeros_like", "ones_like", "empty_like", "full_like"),
+        *("rand_like", "randn_like", "randint_like"),
     ),
     torch.Tensor: (
         *("to", "new_tensor", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided"),

@@ -22,10 +22,14 @@ void free_block(void* context) {
   BlockPool::pool_of(block).free(block);
 }
 
+BlockPool& pool_of(c10::DeviceIndex device) {
+  return npu_call([&]() -> BlockPool& { return anynpu::Device::get(device).pool(); });
+}
+
 /// The block that `data` owns, also where another library wrapped the DataPtr; null for memory of no pool.
 Block* block_of(const c10::DataPtr& data) {
   if (owns_block(data)) return static_cast<Block*>(data.get_context());
-  anynpu::Device* device = anynpu::Device::of(data.get());
+  anynpu::Device* const device = anynpu::Device::of(data.get());
   return device == nullptr ? nullptr : device->pool().find(data.get());
 }
 
@@ -57,10 +61,8 @@ struct NpuAllocator final : c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t pool) override {
     TORCH_CHECK_NOT_IMPLEMENTED(pool == c10::MempoolId_t(), "empty_cache: device npu has one memory pool; the id (",
                                 pool.first, ", ", pool.second, ") names another");
-    npu_call([&] {
-      for (int index = 0; index < anynpu::device_count(); ++index)
-        if (is_started(index)) anynpu::Device::get(index).pool().release_unused();
-    });
+    for (c10::DeviceIndex index = 0; index < device_count(); ++index)
+      if (is_started(index)) pool_of(index).release_unused();
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
@@ -68,8 +70,9 @@ struct NpuAllocator final : c10::DeviceAllocator {
   }
 
   DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    const anynpu::MemoryStats stats = npu_call([&] { return anynpu::Device::get(device).pool().stats(); });
     DeviceStats result;
+    if (!is_started(device)) return result;
+    const anynpu::MemoryStats stats = pool_of(device).stats();
     result.allocation = stat_array(stats.allocation);
     result.segment = stat_array(stats.segment);
     result.active = stat_array(stats.active);
@@ -87,15 +90,16 @@ struct NpuAllocator final : c10::DeviceAllocator {
   }
 
   void resetAccumulatedStats(c10::DeviceIndex device) override {
-    npu_call([&] { anynpu::Device::get(device).pool().reset_accumulated_stats(); });
+    if (is_started(device)) pool_of(device).reset_accumulated_stats();
   }
 
   void resetPeakStats(c10::DeviceIndex device) override {
-    npu_call([&] { anynpu::Device::get(device).pool().reset_peak_stats(); });
+    if (is_started(device)) pool_of(device).reset_peak_stats();
   }
 
   /// All devices draw on one budget, so what one uses is free on none.
-  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override {
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    check_device(device);
     return npu_call([] {
       const anynpu::MemoryBudget& budget = anynpu::MemoryBudget::instance();
       return std::pair(budget.total() - budget.committed(), budget.total());
@@ -120,7 +124,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("record_stream", record_stream
 
 c10::DataPtr allocate_on(c10::DeviceIndex index, size_t bytes) {
   return npu_call([&] {
-    BlockPool& pool = anynpu::Device::get(index).pool();
+    BlockPool& pool = pool_of(index);
     return own_block(pool.allocate(bytes, anynpu::current_stream(index).id()), index);
   });
 }

@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -13,16 +12,11 @@ namespace torch_npu {
 /// c10::OutOfMemoryError and kForked a c10::Error, both with the runtime's own text, which users' retry and
 /// hint code recognises; kUnsupported is c10::NotImplementedError; all else is c10::Error. The text of the
 /// latter two begins "<layer> failed: ".
-[[noreturn]] inline void rethrow_as_c10(const anynpu::Error& error, const char* layer) {
-  using anynpu::ErrorCode;
-  std::string named = std::string(layer) + " failed: " + error.what();
-  switch (error.code()) {
-    case ErrorCode::kOutOfMemory: C10_THROW_ERROR(OutOfMemoryError, error.what());
-    case ErrorCode::kForked: C10_THROW_ERROR(Error, error.what());
-    case ErrorCode::kUnsupported: C10_THROW_ERROR(NotImplementedError, std::move(named));
-    default: C10_THROW_ERROR(Error, std::move(named));
-  }
-}
+///
+/// Does not return in a thread that finds the runtime shut down while the process exits, unless it is the main
+/// one: such a thread rests until the process is gone. Python ends a thread that asks for its lock during the exit
+/// by unwinding it, which C++ frames on its stack turn into an abort of the process.
+[[noreturn]] void rethrow_as_c10(const anynpu::Error& error, const char* layer);
 
 /// Calls `function` with failures of the layers below turned into c10 exceptions. Whatever enters the runtime
 /// from ATen does so in one.

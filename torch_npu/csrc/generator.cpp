@@ -57,8 +57,7 @@ at::Generator make_generator(DeviceIndex device, uint64_t seed) {
 
 DeviceIndex checked(DeviceIndex device) {
   if (device == -1) return current_device();
-  TORCH_CHECK(device >= 0 && device < device_count(), "generator: invalid device ordinal ", static_cast<int>(device),
-              ": there are ", static_cast<int>(device_count()), " npu devices");
+  check_device(device);
   return device;
 }
 

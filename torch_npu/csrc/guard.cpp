@@ -175,9 +175,13 @@ DeviceIndex device_count() noexcept {
 
 DeviceIndex current_device() { return static_cast<DeviceIndex>(anynpu::thread_device().value_or(0)); }
 
-bool is_started(DeviceIndex device) {
+void check_device(DeviceIndex device) {
   TORCH_CHECK(device >= 0 && device < device_count(), "invalid device ordinal ", static_cast<int>(device),
               ": there are ", static_cast<int>(device_count()), " npu devices");
+}
+
+bool is_started(DeviceIndex device) {
+  check_device(device);
   return anynpu::Device::started(device) && !anynpu::Device::forked();
 }
 

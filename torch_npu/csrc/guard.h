@@ -12,6 +12,9 @@ namespace torch_npu {
 /// How many devices there are; 0 where the runtime cannot tell. Starts none.
 c10::DeviceIndex device_count() noexcept;
 
+/// Raises, naming the ordinal, when there is no such device.
+void check_device(c10::DeviceIndex device);
+
 /// True when that device was started in this very process.
 bool is_started(c10::DeviceIndex device);
 

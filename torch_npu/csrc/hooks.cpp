@@ -19,9 +19,8 @@ struct NpuHooks final : at::PrivateUse1HooksInterface {
   /// False in a fork of a process that had started the device: there the autograd engine must leave it alone.
   bool hasPrimaryContext(DeviceIndex device) const override { return is_started(device); }
 
-  void init() const override {
-    npu_call([] { anynpu::Device::get(current_device()); });
-  }
+  /// PyTorch asks for this also where no device is used (to pin memory); the first use starts one.
+  void init() const override {}
 
   DeviceIndex deviceCount() const override { return device_count(); }
   DeviceIndex getCurrentDevice() const override { return current_device(); }

@@ -1,10 +1,9 @@
+#include <ATen/ATen.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <pybind11/native_enum.h>
-
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "runtime/device.h"
 #include "torch_npu/csrc/counters.h"
@@ -20,11 +19,7 @@ namespace {
 namespace py = pybind11;
 using c10::DeviceIndex;
 
-/// Python handles signals in the main thread only.
-bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
-
 void raise_pending_signal() {
-  if (!on_main_thread()) return;
   py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() == 0) return;
   python_error interrupted;
@@ -40,6 +35,17 @@ const WaitHooks kPythonWaits = {
         },
     .check_interrupt = raise_pending_signal,
 };
+
+/// The engine's thread of a device drops its references to a graph, and to Python objects of it, some time after
+/// backward() returned. As it works in order, it has done so once it has run one more graph.
+void settle_autograd() {
+  at::AutoGradMode with_gradients(true);
+  for (DeviceIndex device = 0; device < device_count(); ++device) {
+    if (!is_started(device)) continue;
+    const at::Tensor leaf = at::zeros({1}, at::Device(at::DeviceType::PrivateUse1, device)).requires_grad_();
+    torch::autograd::backward({leaf.view({1, 1})}, {at::zeros_like(leaf).view({1, 1})});
+  }
+}
 
 /// Each segment under the keys of torch.cuda.memory_snapshot.
 py::list memory_snapshot() {
@@ -86,6 +92,10 @@ void bind_devices(py::module& m) {
           return elapsed_ms(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end));
         }),
         "Milliseconds between two events, by torch.Event.event_id.");
+  m.def("require_usable", torch::wrap_pybind_function([] { npu_call(anynpu::Device::require_usable); }),
+        "Raises where no device can be used (any more). Starts none.");
+  m.def("settle_autograd", torch::wrap_pybind_function_no_gil(settle_autograd),
+        "Waits until the autograd engine's threads of started devices have let go of finished graphs.");
   m.def("shutdown", torch::wrap_pybind_function_no_gil([] { anynpu::shutdown(); }),
         "Ends the runtime for this process; for its exit.");
 }

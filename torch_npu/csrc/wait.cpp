@@ -1,5 +1,8 @@
 #include "torch_npu/csrc/wait.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "torch_npu/csrc/errors.h"
 
 namespace torch_npu {
@@ -19,13 +22,16 @@ WaitHooks hooks = {
 
 void set_wait_hooks(const WaitHooks& replacement) { hooks = replacement; }
 
+bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
+
 Unblocked::Unblocked() : state_(hooks.leave()) {}
 Unblocked::~Unblocked() { hooks.enter(state_); }
 
 void wait_until(const std::function<bool(anynpu::Duration limit)>& poll) {
   if (npu_call([&] { return poll(anynpu::Duration::zero()); })) return;
   Unblocked unblocked;
-  while (!npu_call([&] { return poll(kSlice); })) hooks.check_interrupt();
+  while (!npu_call([&] { return poll(kSlice); }))
+    if (on_main_thread()) hooks.check_interrupt();
 }
 
 void wait_for_stream(anynpu::Stream& stream) {

@@ -8,11 +8,14 @@ namespace torch_npu {
 
 /// What the language above wants done around a wait. Set once, at import; without it a wait just blocks.
 struct WaitHooks {
-  void* (*leave)();               ///< before blocking: gives up what others may need (the GIL), null if nothing
-  void (*enter)(void*);           ///< takes back what leave() gave up
-  void (*check_interrupt)();      ///< between the slices of a wait; throws when the user wants it to end
+  void* (*leave)();           ///< before blocking: gives up what others may need (the GIL), null if nothing
+  void (*enter)(void*);       ///< takes back what leave() gave up
+  void (*check_interrupt)();  ///< between the slices of a wait, in the main thread; throws to end the wait
 };
 void set_wait_hooks(const WaitHooks& hooks);
+
+/// True in the thread that the process began with: the one that handles interrupts and runs the exit.
+bool on_main_thread();
 
 /// Holds for its lifetime that this thread has given up what others may need. May be nested.
 class Unblocked {

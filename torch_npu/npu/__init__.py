@@ -72,6 +72,12 @@ from torch_npu.npu.streams import (
 __all__ = [name for name in dir() if not name.startswith("_") and name not in ("sys", "torch")]
 
 
+def __getattr__(name):
+    if name == "_initialized":  # torch.utils.checkpoint saves random states only where it is true
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _register():
     """Makes this module torch.npu, and each of its parts importable under that name."""
     torch._register_device_module("npu", sys.modules[__name__])

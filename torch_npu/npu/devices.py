@@ -74,7 +74,9 @@ def init():
     _C.init()
 
 
-_lazy_init = init
+def _lazy_init():
+    """What PyTorch calls before its first use of device npu: raises where none can be used, and starts none."""
+    _C.require_usable()
 
 
 def is_initialized():
