@@ -1,0 +1,154 @@
+"""Random numbers on npu are the CPU's for the same seed; states are saved, restored and checkpointed."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+DRAWS = {
+    "rand": lambda device: torch.rand(1000, device=device),
+    "randn": lambda device: torch.randn(1000, device=device),
+    "randn odd": lambda device: torch.randn(7, device=device, dtype=torch.float64),
+    "randint": lambda device: torch.randint(0, 100, (50,), device=device),
+    "randperm": lambda device: torch.randperm(50, device=device),
+    "rand_like": lambda device: torch.rand_like(torch.empty(5, 3, device=device)),
+    "normal_": lambda device: torch.empty(33, device=device).normal_(2, 3),
+    "uniform_": lambda device: torch.empty(33, device=device).uniform_(-1, 1),
+    "exponential_": lambda device: torch.empty(33, device=device).exponential_(),
+    "bernoulli": lambda device: torch.bernoulli(torch.full((99,), 0.3, device=device)),
+    "multinomial": lambda device: torch.multinomial(torch.arange(1.0, 9.0, device=device), 20, replacement=True),
+    "dropout": lambda device: torch.nn.functional.dropout(torch.ones(500, device=device), 0.4),
+    "normal of tensors": lambda device: torch.normal(torch.zeros(9, device=device), torch.ones(9, device=device)),
+    "poisson": lambda device: torch.poisson(torch.full((40,), 4.0, device=device)),
+    "kaiming": lambda device: torch.nn.init.kaiming_uniform_(torch.empty(8, 8, device=device)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_numbers_are_those_of_the_cpu(draw):
+    torch.manual_seed(11)
+    expected = [DRAWS[draw]("cpu") for _ in range(3)]
+    torch.manual_seed(11)
+    for values in expected:
+        drawn = DRAWS[draw]("npu")
+        assert drawn.is_npu and torch.equal(drawn.cpu(), values)
+
+
+def test_cpu_and_npu_draw_independently():
+    torch.manual_seed(5)
+    expected = torch.rand(4)
+    torch.manual_seed(5)
+    torch.rand(100, device="npu")
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_each_device_has_its_generator():
+    torch.npu.manual_seed_all(3)
+    a, b = torch.rand(5, device="npu:0"), torch.rand(5, device="npu:1")
+    assert torch.equal(a.cpu(), b.cpu())
+    with torch.npu.device(1):
+        torch.npu.manual_seed(4)
+        assert torch.npu.initial_seed() == 4
+    assert torch.npu.initial_seed() == 3
+    assert not torch.equal(torch.rand(5, device="npu:0").cpu(), torch.rand(5, device="npu:1").cpu())
+    torch.npu.seed_all()
+    seeds = {generator.initial_seed() for generator in torch.npu.default_generators}
+    assert len(seeds) == 1 and seeds != {3}
+    torch.npu.seed()
+    assert torch.npu.initial_seed() not in seeds
+
+
+def test_seeds_given_before_first_use_count(python):
+    code = """
+import torch
+torch.manual_seed(123)
+expected = torch.rand(3).tolist()
+torch.manual_seed(123)
+assert not torch.npu.is_initialized()
+print([torch.rand(3, device=f"npu:{i}").tolist() == expected for i in range(2)])
+torch.npu.manual_seed_all(123)
+print([torch.rand(3, device=f"npu:{i}").tolist() == expected for i in range(2)])
+"""
+    assert python(code).stdout.splitlines() == ["[True, True]", "[True, True]"]
+
+
+def test_unseeded_processes_differ(python):
+    code = "import torch; print(torch.npu.initial_seed(), torch.rand(1, device='npu').item())"
+    assert python(code).stdout != python(code).stdout
+
+
+def test_states_are_saved_and_restored():
+    state = torch.npu.get_rng_state()
+    assert state.device.type == "cpu" and state.dtype == torch.uint8
+    first = torch.randn(5, device="npu")
+    torch.npu.set_rng_state(state)
+    assert torch.equal(torch.randn(5, device="npu"), first)
+    states = torch.npu.get_rng_state_all()
+    drawn = [torch.rand(5, device=f"npu:{index}") for index in range(2)]
+    torch.npu.set_rng_state_all(states)
+    for index, values in enumerate(drawn):
+        assert torch.equal(torch.rand(5, device=f"npu:{index}"), values)
+    with pytest.raises(RuntimeError, match="RNG state"):
+        torch.npu.set_rng_state(state[:100])
+
+
+def test_fork_rng_restores():
+    with torch.random.fork_rng(devices=[0, 1], device_type="npu"):
+        torch.manual_seed(99)
+        inside = torch.rand(9, device="npu")
+    outside = torch.rand(9, device="npu")
+    assert not torch.equal(inside, outside)
+    torch.manual_seed(1)
+    expected = torch.rand(4, device="npu")
+    torch.manual_seed(1)
+    with torch.random.fork_rng(devices=[0], device_type="npu"):
+        torch.rand(7, device="npu")
+    assert torch.equal(torch.rand(4, device="npu"), expected)
+
+
+def test_generators():
+    g = torch.Generator(device="npu").manual_seed(3)
+    h = torch.Generator(device="npu:0")
+    assert g.device == h.device == torch.device("npu:0") and g.initial_seed() == 3
+    h.set_state(g.get_state())
+    copy = g.clone_state()
+    drawn = torch.randn(1000, device="npu", generator=g)
+    assert torch.equal(drawn.cpu(), torch.randn(1000, generator=torch.Generator().manual_seed(3)))
+    for other in (h, copy):
+        assert torch.equal(drawn, torch.randn(1000, device="npu", generator=other))
+    assert torch.equal(torch.randperm(50, device="npu", generator=g).sort()[0].cpu(), torch.arange(50))
+    before = torch.npu.get_rng_state()
+    torch.rand(10, device="npu", generator=g)
+    assert torch.equal(torch.npu.get_rng_state(), before)
+    assert g.seed() == g.initial_seed() != 3
+    with pytest.raises(RuntimeError, match="ordinal 7"):
+        torch.Generator(device="npu:7")
+
+
+@pytest.mark.parametrize("draw", [
+    lambda generator: torch.randn(2, device="npu", generator=generator),
+    lambda generator: torch.empty(2, device="npu").uniform_(generator=generator),
+    lambda generator: torch.randperm(4, device="npu", generator=generator),
+    lambda generator: torch.bernoulli(torch.ones(2, device="npu"), generator=generator),
+])
+def test_generator_of_another_device_is_refused(draw):
+    with pytest.raises(RuntimeError, match="Expected a 'npu' device type for generator but found 'cpu'"):
+        draw(torch.Generator("cpu"))
+    with pytest.raises(RuntimeError, match="npu"):
+        torch.randn(2, generator=torch.Generator("npu"))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_draw_the_same_masks_again(reentrant):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 64)).to("npu")
+    x = torch.randn(16, 64, device="npu")
+
+    def gradients(forward):
+        model.zero_grad()
+        torch.manual_seed(7)
+        forward().square().sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    expected = gradients(lambda: model(x))
+    again = gradients(lambda: checkpoint(model, x.clone().requires_grad_(), use_reentrant=reentrant))
+    assert all(map(torch.equal, again, expected))
