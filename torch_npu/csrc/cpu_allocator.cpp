@@ -87,7 +87,7 @@ Block* ArenaScope::release(void* address) {
 }
 
 void ArenaScope::move_to_device(c10::StorageImpl& storage) {
-  anynpu::Device& device = anynpu::Device::get(stream_.device());
+  anynpu::Device& device = npu_call([&]() -> anynpu::Device& { return anynpu::Device::get(stream_.device()); });
   c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
   Block* block = nullptr;
   if (data.get_deleter() == &CpuAllocator::free && anynpu::Device::of(data.get()) == &device) {

@@ -13,8 +13,8 @@ namespace torch_npu {
 /// hint code recognises; kUnsupported is c10::NotImplementedError; all else is c10::Error. The text of the
 /// latter two begins "<layer> failed: ".
 ///
-/// Does not return in a thread that finds the runtime shut down while the process exits, unless it is the main
-/// one: such a thread rests until the process is gone. Python ends a thread that asks for its lock during the exit
+/// Does not return in a user's thread other than the main one that finds the runtime shut down, as it is while the
+/// process exits: such a thread rests until the process is gone. Python ends a thread that asks for its lock during the exit
 /// by unwinding it, which C++ frames on its stack turn into an abort of the process.
 [[noreturn]] void rethrow_as_c10(const anynpu::Error& error, const char* layer);
 
