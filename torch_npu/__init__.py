@@ -26,6 +26,7 @@ torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
 from torch_npu import npu  # noqa: E402
 from torch_npu import _exit, _sharing  # noqa: E402
+from torch_npu._attention import npu_fusion_attention  # noqa: E402
 from torch_npu._fallback import (  # noqa: E402
     fallback_stats,
     get_fallback_mode,
@@ -43,6 +44,7 @@ __all__ = [
     "fallback_stats",
     "get_fallback_mode",
     "npu",
+    "npu_fusion_attention",
     "reset_fallback_stats",
     "set_fallback_mode",
 ]
