@@ -39,7 +39,9 @@ using anynpu::Lane;
 using anynpu::Stream;
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 /// Seconds per call of `act`, over `count` calls in a row.
 double time_each(int count, const std::function<void()>& act) {
@@ -59,8 +61,9 @@ double time_from_rest(int count, std::chrono::microseconds rest, const std::func
   return times[count / 2];
 }
 
-/// Runs `act` on one core, then returns on another; threads that `act` starts stay where they began. A wake-up costs
-/// ten times as much between cores as on one, so where threads stand is decided here and not by the scheduler.
+/// Runs `act` on one core, then returns on another; threads that `act` starts stay where they began. A
+/// wake-up costs ten times as much between cores as on one, so where threads stand is decided here and not by
+/// the scheduler.
 void start_threads_on_another_core(const std::function<void()>& act) {
   cpu_set_t allowed;
   sched_getaffinity(0, sizeof allowed, &allowed);
@@ -119,7 +122,9 @@ class PingPong {
 /// Parks `stream` behind a point that open() lets happen.
 class Gate {
  public:
-  explicit Gate(Stream& stream) : recording_(std::make_shared<anynpu::Recording>()) { stream.wait(recording_); }
+  explicit Gate(Stream& stream) : recording_(std::make_shared<anynpu::Recording>()) {
+    stream.wait(recording_);
+  }
   void open() { recording_->complete(nullptr); }
 
  private:
@@ -132,9 +137,9 @@ struct Case {
   std::vector<double> samples = {};
 };
 
-constexpr int kBatch = 200;                              // acts in one sample, where an act takes below a microsecond
-constexpr int kQueued = 1000;                            // tasks in the queue
-constexpr auto kRest = std::chrono::microseconds(200);   // after it, a thread without work sleeps
+constexpr int kBatch = 200;    // acts in one sample, where an act takes below a microsecond
+constexpr int kQueued = 1000;  // tasks in the queue
+constexpr auto kRest = std::chrono::microseconds(200);  // after it, a thread without work sleeps
 
 std::vector<Case> launch_cases() {
   auto stream = Device::get(0).create_stream();

@@ -22,6 +22,7 @@ constexpr struct {
     {"_unsafe_index", CpuArguments::kScalarsAndIndices},
     {"_unsafe_index_put", CpuArguments::kScalarsAndIndices},
     {"fill_", CpuArguments::kScalars},
+    {"floor_divide*", CpuArguments::kScalars},
     {"index", CpuArguments::kScalarsAndIndices},
     {"index_fill*", CpuArguments::kScalars},
     {"index_put*", CpuArguments::kScalarsAndIndices},
@@ -93,9 +94,20 @@ std::string_view base_name(const c10::OperatorName& name) {
   return full.substr(full.find("::") + 2);
 }
 
+/// PyTorch tags some overloads of an operator only: lt.Tensor, not lt_.Tensor; rsub.Scalar, not rsub.Tensor.
+bool is_pointwise(const c10::OperatorHandle& op) {
+  std::string name = op.operator_name().name;
+  if (name.ends_with('_')) name.pop_back();
+  for (const char* overload : {"", "Tensor", "Scalar"}) {
+    const auto sibling = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (sibling && sibling->hasTag(at::Tag::pointwise)) return true;
+  }
+  return op.hasTag(at::Tag::pointwise);
+}
+
 CpuArguments accepted_cpu_arguments(const c10::OperatorHandle& op) {
   if (const auto* row = find_row(kCpuArguments, base_name(op.operator_name()))) return row->accepted;
-  return op.hasTag(at::Tag::pointwise) ? CpuArguments::kScalars : CpuArguments::kNone;
+  return is_pointwise(op) ? CpuArguments::kScalars : CpuArguments::kNone;
 }
 
 double work_per_byte(const c10::OperatorHandle& op) {

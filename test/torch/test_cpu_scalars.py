@@ -1,0 +1,29 @@
+"""A zero-dimensional CPU tensor stands beside npu tensors where it does beside those of other accelerators."""
+
+import pytest
+import torch
+
+BINARY = ["add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "rsub", "maximum", "atan2"]
+IN_PLACE = ["lt_", "le_", "gt_", "ge_", "eq_", "ne_", "floor_divide_", "add_", "fmod_", "heaviside_"]
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_binary_operator_takes_a_cpu_scalar(name, dtype):
+    x, scalar = torch.arange(1, 7).view(2, 3).to(dtype), torch.tensor(3).to(dtype)
+    function = getattr(torch, name)
+    assert torch.equal(function(x.npu(), scalar).cpu(), function(x, scalar))
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_an_operator_in_place_takes_a_cpu_scalar(name):
+    x, scalar = torch.arange(-3.0, 3.0), torch.tensor(2.0)
+    ours = x.npu()
+    getattr(ours, name)(scalar)
+    assert torch.equal(ours.cpu(), getattr(x.clone(), name)(scalar))
+
+
+@pytest.mark.parametrize("name", ["matmul", "lt", "floor_divide"])
+def test_a_cpu_tensor_with_dimensions_is_refused(name):
+    with pytest.raises(RuntimeError, match="at least two devices, npu:0 and cpu!"):
+        getattr(torch, name)(torch.ones(2, 2).npu(), torch.ones(2, 2))
