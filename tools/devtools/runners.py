@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -85,11 +86,11 @@ def judge(name: str, ended: str | int, accepted: set[int], counts: Counts, runni
     return counts + Counts.failure(f"{name} {ended}" + (f" in {running}" if running else ""))
 
 
+REPORTS = tempfile.TemporaryDirectory(prefix="anynpu-test-")  # of this process: others may test meanwhile
+
+
 def report_path(name: str, suffix: str) -> Path:
-    path = ROOT / "build" / "reports" / f"{name}.{suffix}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    return path
+    return Path(REPORTS.name) / f"{name}.{suffix}"
 
 
 def gtest(flavour: str, pattern: str, environment: dict[str, str]) -> Counts:
