@@ -31,12 +31,15 @@ Lane lane_for(double bytes) {
   return bytes < threshold ? Lane::kShort : Lane::kParallel;
 }
 
-KernelScope::KernelScope(Lane lane)
+int threads_for(Lane lane) { return lane == Lane::kShort ? 1 : at::get_num_threads(); }
+
+KernelScope::KernelScope(int threads)
     : below_autograd_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset) {
-  if (lane != Lane::kShort) return;
-  omp_threads_ = at::get_num_threads();  // where it is this thread's first call, PyTorch sets the number in it
-  omp_set_num_threads(1);
-  if (MKL_Set_Num_Threads_Local != nullptr) mkl_threads_ = MKL_Set_Num_Threads_Local(1);
+  const int threads_now = at::get_num_threads();  // in a thread's first call, PyTorch sets its number here
+  if (threads == threads_now) return;
+  omp_threads_ = threads_now;
+  omp_set_num_threads(threads);
+  if (MKL_Set_Num_Threads_Local != nullptr) mkl_threads_ = MKL_Set_Num_Threads_Local(threads);
 }
 
 KernelScope::~KernelScope() {
@@ -51,12 +54,13 @@ void call_kernel(Stream& stream, Lane lane, const std::function<void()>& kernel)
   if (lane == Lane::kShort) {
     npu_call([&] {
       stream.call(lane, [&] {
-        KernelScope scope(lane);
+        KernelScope scope(threads_for(lane));
         kernel();
       });
     });
     return;
   }
+  const int threads = threads_for(lane);
   const at::ThreadLocalState state;
   c10::WarningHandler* const warnings = c10::WarningUtils::get_warning_handler();
   Unblocked unblocked;
@@ -64,7 +68,7 @@ void call_kernel(Stream& stream, Lane lane, const std::function<void()>& kernel)
     stream.call(lane, [&] {
       at::ThreadLocalStateGuard as_caller(state);
       c10::WarningUtils::WarningHandlerGuard warn_there(warnings);
-      KernelScope scope(lane);
+      KernelScope scope(threads);
       kernel();
     });
   });

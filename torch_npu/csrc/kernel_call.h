@@ -15,12 +15,17 @@ namespace torch_npu {
 /// ANYNPU_PARALLEL_BYTES on.
 anynpu::Lane lane_for(double bytes);
 
+/// How many threads a kernel of that lane may use: in the short one only its own, because a parallel region would
+/// make a second OpenMP pool beside the compute thread's; in the parallel one what torch.set_num_threads said in the
+/// calling thread.
+int threads_for(anynpu::Lane lane);
+
 /// What PyTorch's CPU kernels need around them when they run on aliases of device memory. The tensors they see
-/// are known to nobody else, so no dispatch key above the backends takes part. In the short lane they open no
-/// parallel region: that would make a second OpenMP pool beside the compute thread's.
+/// are known to nobody else, so no dispatch key above the backends takes part. Their parallel regions have `threads`
+/// threads.
 class KernelScope {
  public:
-  explicit KernelScope(anynpu::Lane lane);
+  explicit KernelScope(int threads);
   ~KernelScope();
   KernelScope(const KernelScope&) = delete;
 
@@ -37,8 +42,8 @@ void call_kernel(anynpu::Stream& stream, anynpu::Lane lane, const std::function<
 template <class Kernel>
 void launch_kernel(anynpu::Stream& stream, anynpu::Lane lane, Kernel kernel) {
   npu_call([&] {
-    stream.launch(lane, [lane, kernel = std::move(kernel)]() mutable {
-      KernelScope scope(lane);
+    stream.launch(lane, [threads = threads_for(lane), kernel = std::move(kernel)]() mutable {
+      KernelScope scope(threads);
       kernel();
     });
   });
