@@ -1,4 +1,4 @@
-"""A zero-dimensional CPU tensor stands beside npu tensors where it does beside those of other accelerators."""
+"""A zero-dimensional CPU tensor stands beside npu tensors wherever it does beside other accelerators'."""
 
 import pytest
 import torch
