@@ -7,8 +7,9 @@
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
 
-#include <algorithm>
 #include <utility>
+
+#include "torch_npu/csrc/allocator.h"
 
 namespace torch_npu {
 namespace {
@@ -21,8 +22,17 @@ using c10::Storage;
 using c10::StorageImpl;
 using c10::TensorImpl;
 
-/// Gives back the reference that an alias storage owns.
-void release_npu_storage(void* storage) { c10::raw::intrusive_ptr::decref(static_cast<StorageImpl*>(storage)); }
+/// A pointer to `address`, inside `owner`, that owns a reference to it.
+c10::DataPtr shared_memory(void* address, StorageImpl* owner, c10::Device device) {
+  c10::raw::intrusive_ptr::incref(owner);
+  return {address, owner, [](void* storage) { c10::raw::intrusive_ptr::decref(static_cast<StorageImpl*>(storage)); },
+          device};
+}
+
+Storage make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator, bool resizable) {
+  return Storage(c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator,
+                                                  resizable));
+}
 
 /// The address behind `npu`. A copy-on-write storage gets its own memory before it is written to.
 void* device_address(const Tensor& npu, bool written) {
@@ -58,10 +68,9 @@ DispatchKeySet with_backend(DispatchKeySet keys, BackendComponent backend) {
 
 Tensor borrowed_alias(const Tensor& npu, bool written) {
   StorageImpl* storage = npu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  Storage view(c10::make_intrusive<StorageImpl>(
-      StorageImpl::use_byte_size_t(), storage->nbytes(),
-      c10::DataPtr(device_address(npu, written), c10::DeviceType::CPU), nullptr, /*resizable=*/false));
-  return over_storage(npu, std::move(view), with_backend(npu.key_set(), BackendComponent::CPUBit));
+  c10::DataPtr data(device_address(npu, written), c10::DeviceType::CPU);
+  return over_storage(npu, make_storage(storage->nbytes(), std::move(data), nullptr, /*resizable=*/false),
+                      with_backend(npu.key_set(), BackendComponent::CPUBit));
 }
 
 // [docs:alias]
@@ -71,21 +80,31 @@ const Storage& AliasSet::alias_storage(const Tensor& npu, bool written) {
   StorageImpl* storage = npu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   for (const StoragePair& pair : storages_)
     if (pair.npu == storage) return pair.cpu;
-  c10::raw::intrusive_ptr::incref(storage);
-  c10::DataPtr data(address, storage, &release_npu_storage, c10::DeviceType::CPU);
-  storages_.push_back({storage, Storage(c10::make_intrusive<StorageImpl>(
-                                    StorageImpl::use_byte_size_t(), storage->nbytes(), std::move(data),
-                                    cpu_allocator(), storage->resizable()))});
+  storages_.push_back({storage, make_storage(storage->nbytes(), shared_memory(address, storage, c10::kCPU),
+                                             cpu_allocator(), storage->resizable())});
   return storages_.back().cpu;
 }
 // [/docs]
 
-Storage AliasSet::npu_storage(const Storage& cpu) {
+/// The npu storage for a kernel's result: the one that its storage is an alias of, else one over the same memory.
+/// Where the result is the only owner of its storage, that becomes the npu storage; where the kernel's library
+/// keeps it too, the npu storage shares its memory.
+Storage AliasSet::npu_storage(const Tensor& cpu) {
+  const Storage& storage = cpu.unsafeGetTensorImpl()->unsafe_storage();
+  StorageImpl* source = storage.unsafeGetStorageImpl();
   for (const StoragePair& pair : storages_)
-    if (pair.cpu.unsafeGetStorageImpl() == cpu.unsafeGetStorageImpl())
+    if (pair.cpu.unsafeGetStorageImpl() == source)
       return Storage(c10::intrusive_ptr<StorageImpl>::reclaim_copy(pair.npu));
-  if (cpu.device_type() == c10::DeviceType::CPU) scope_.move_to_device(*cpu.unsafeGetStorageImpl());
-  return cpu;
+  if (cpu.use_count() == 1 && storage.use_count() == 1) {
+    source->set_data_ptr_noswap(scope_.take(*source));
+    source->set_allocator(npu_allocator());
+    return storage;
+  }
+  c10::DataPtr data = scope_.holds(*source) ? shared_memory(source->mutable_data(), source, scope_.device())
+                                            : scope_.take(*source);
+  Storage npu = make_storage(source->nbytes(), std::move(data), npu_allocator(), source->resizable());
+  storages_.push_back({npu.unsafeGetStorageImpl(), storage});
+  return npu;
 }
 
 /// The tensor like `from`, which is of the other backend, on `backend`.
@@ -94,7 +113,7 @@ Tensor AliasSet::convert(const Tensor& from, BackendComponent backend, bool writ
   const DispatchKeySet keys = with_backend(from.key_set(), backend);
   const auto part = [&](const Tensor& tensor) { return convert_part(tensor, backend, written); };
   const auto storage = [&] {
-    return to_cpu ? alias_storage(from, written) : npu_storage(from.unsafeGetTensorImpl()->unsafe_storage());
+    return to_cpu ? alias_storage(from, written) : npu_storage(from);
   };
   if (from.is_nested()) {
     const auto* nested = at::native::get_nested_tensor_impl(from);
@@ -154,8 +173,7 @@ void AliasSet::adopt_changes() {
   for (const StoragePair& pair : storages_) {
     StorageImpl& cpu = *pair.cpu.unsafeGetStorageImpl();
     if (cpu._mutable_data_ptr_no_checks().get_context() == pair.npu) continue;  // not resized
-    scope_.move_to_device(cpu);
-    pair.npu->set_data_ptr_noswap(std::move(cpu._mutable_data_ptr_no_checks()));
+    pair.npu->set_data_ptr_noswap(scope_.take(cpu));
     pair.npu->set_nbytes(cpu.nbytes());
   }
   // By index: adopting a sparse tensor may add pairs, of which none is written to.
@@ -179,7 +197,7 @@ void AliasSet::adopt_geometry(const Pair& pair) {
         to_npu(source->compressed_indices()), to_npu(source->plain_indices()), to_npu(source->values()), cpu.sizes());
   } else {
     const TensorImpl& now = *cpu.unsafeGetTensorImpl();
-    Storage storage = npu_storage(now.unsafe_storage());
+    Storage storage = npu_storage(cpu);
     if (storage.unsafeGetStorageImpl() != npu.unsafe_storage().unsafeGetStorageImpl())
       npu.set_storage_keep_dtype(std::move(storage));
     if (now.storage_offset() != npu.storage_offset() || now.sizes() != npu.sizes() || now.strides() != npu.strides())

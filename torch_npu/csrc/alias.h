@@ -36,7 +36,7 @@ class AliasSet {
   void adopt_changes();
 
   /// The npu tensor of a kernel's result: the original where it is an alias, a view where it shares a storage
-  /// with one, else a tensor that takes over its memory.
+  /// with one, else a tensor that takes over its memory, and its storage where no one else refers to `cpu`.
   at::Tensor to_npu(const at::Tensor& cpu);
 
  private:
@@ -44,13 +44,14 @@ class AliasSet {
     at::Tensor npu, cpu;
     bool written;
   };
+  /// One of the two owns a reference to the other.
   struct StoragePair {
     c10::StorageImpl* npu;
     c10::Storage cpu;
   };
 
   const c10::Storage& alias_storage(const at::Tensor& npu, bool written);
-  c10::Storage npu_storage(const c10::Storage& cpu);
+  c10::Storage npu_storage(const at::Tensor& cpu);
   at::Tensor convert(const at::Tensor& from, c10::BackendComponent backend, bool written);
   at::Tensor convert_part(const at::Tensor& from, c10::BackendComponent backend, bool written);
   void adopt_geometry(const Pair& pair);

@@ -2,6 +2,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/quantized/QTensorImpl.h>
+#include <ATen/quantized/Quantizer.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -52,6 +54,18 @@ bool same_view(const Tensor& a, const Tensor& b) {
          a.strides() == b.strides() && same_bits(a, b);
 }
 
+/// What a copy between quantized tensors hands over beside the data.
+void adopt_quantizer(const Tensor& target, const Tensor& source) {
+  TORCH_CHECK(source.is_quantized() == target.is_quantized() || target.is_quantized(),
+              "copy_: the source is quantized and the target is not; dequantize() gives a float tensor");
+  if (!source.is_quantized()) return;  // quantized as the target is
+  TORCH_CHECK(target.qscheme() == source.qscheme() && target.scalar_type() == source.scalar_type(),
+              "copy_: quantized tensors must have the same scheme and type, but the target has ",
+              c10::toString(target.qscheme()), " and ", target.scalar_type(), ", the source ",
+              c10::toString(source.qscheme()), " and ", source.scalar_type());
+  at::get_qtensorimpl(target)->set_quantizer_(at::get_qtensorimpl(source)->quantizer());
+}
+
 /// True where a copy is one run of bytes.
 bool same_layout(const Tensor& a, const Tensor& b) {
   return same_bits(a, b) && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
@@ -82,6 +96,7 @@ Tensor& copy_(Tensor& target, const Tensor& self, bool non_blocking) {
   TORCH_CHECK(!target._is_zerotensor(), "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, "
                                         "if you want a mutable zero tensor.");
   if (self._is_zerotensor()) return target.zero_();
+  if (self.is_quantized() || target.is_quantized()) adopt_quantizer(target, self);
   const Tensor source = broadcast_to(self, target);
   if (target.numel() == 0 || same_view(source, target)) return target;
   at::assert_no_internal_overlap(target);
@@ -153,6 +168,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("fill_.Scalar", fill_scalar_);
   m.impl("zero_", zero_);
 }
+
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) { m.impl("copy_", copy_); }
 
 }  // namespace
 }  // namespace torch_npu

@@ -86,21 +86,25 @@ Block* ArenaScope::release(void* address) {
   return block;
 }
 
-void ArenaScope::move_to_device(c10::StorageImpl& storage) {
-  anynpu::Device& device = npu_call([&]() -> anynpu::Device& { return anynpu::Device::get(stream_.device()); });
-  c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
+bool ArenaScope::holds(const c10::StorageImpl& storage) const {
+  const anynpu::Device* device = anynpu::Device::of(storage.data());
+  return device != nullptr && device->index() == stream_.device() &&
+         storage.data_ptr().get_deleter() == &CpuAllocator::free;
+}
+
+c10::DataPtr ArenaScope::take(c10::StorageImpl& storage) {
+  anynpu::Device& device = anynpu::Device::get(stream_.device());
   Block* block = nullptr;
-  if (data.get_deleter() == &CpuAllocator::free && anynpu::Device::of(data.get()) == &device) {
-    void* address = data.release_context();
+  if (holds(storage)) {
+    void* address = storage._mutable_data_ptr_no_checks().release_context();
     block = release(address);
     if (block == nullptr) block = device.pool().find(address);
   } else if (storage.nbytes() != 0) {
     block = npu_call([&] { return device.pool().allocate(storage.nbytes(), stream_.id()); });
-    std::memcpy(BlockPool::address(block), data.get(), storage.nbytes());
+    std::memcpy(BlockPool::address(block), storage.data(), storage.nbytes());
     count_fallback_copy(storage.nbytes());
   }
-  storage.set_data_ptr_noswap(own_block(block, static_cast<c10::DeviceIndex>(device.index())));
-  storage.set_allocator(npu_allocator());
+  return own_block(block, static_cast<c10::DeviceIndex>(device.index()));
 }
 
 }  // namespace torch_npu

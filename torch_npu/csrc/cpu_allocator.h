@@ -23,6 +23,10 @@ class ArenaScope {
   explicit ArenaScope(anynpu::Stream& stream) : stream_(stream) {}
   ArenaScope(const ArenaScope&) = delete;
 
+  c10::Device device() const {
+    return {c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(stream_.device())};
+  }
+
   /// Makes the calling thread's CPU allocations come from the pool of the stream's device, for use in the
   /// stream's order.
   class Entry {
@@ -35,9 +39,11 @@ class ArenaScope {
     ArenaScope* outer_;
   };
 
-  /// Makes `storage`, which holds CPU memory, a storage of the npu device: by relabelling where the memory is
-  /// the device's, else by copying it there (counted).
-  void move_to_device(c10::StorageImpl& storage);
+  /// True where the memory of `storage`, a CPU one, is the device's and not part of another storage's.
+  bool holds(const c10::StorageImpl& storage) const;
+  /// Memory of the npu device with the content of `storage`: its own where this scope holds it, which leaves the
+  /// storage empty, else a copy (counted).
+  c10::DataPtr take(c10::StorageImpl& storage);
 
  private:
   friend struct CpuAllocator;

@@ -34,6 +34,7 @@ class CallDevice {
     if (tensor.device().type() == c10::DeviceType::CPU && !plan_.writes(index)) {
       if (tensor.dim() == 0 && plan_.cpu_arguments != CpuArguments::kNone) return;
       if (in_optional_list && plan_.cpu_arguments == CpuArguments::kScalarsAndIndices) return;
+      if (plan_.cpu_arguments == CpuArguments::kAll) return;
     }
     note(tensor.device(), index);
   }
@@ -139,6 +140,7 @@ class FallbackCall {
       result = aliases_.to_npu(result.toTensor());
     } else if (result.isTensorList()) {
       std::vector<Tensor> tensors = result.toTensorVector();
+      result = IValue();  // which may have been the other owner of the tensors
       // The newest first, as the scope finds its blocks in that order.
       for (auto tensor = tensors.rbegin(); tensor != tensors.rend(); ++tensor) *tensor = aliases_.to_npu(*tensor);
       result = c10::List<Tensor>(std::move(tensors));

@@ -16,6 +16,7 @@ constexpr struct {
   std::string_view op;
   CpuArguments accepted;
 } kCpuArguments[] = {
+    {"_empty_per_channel_affine_quantized", CpuArguments::kAll},
     {"_foreach_*", CpuArguments::kScalars},
     {"_fused_*", CpuArguments::kScalars},
     {"_index_put_impl_", CpuArguments::kScalarsAndIndices},

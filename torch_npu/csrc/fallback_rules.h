@@ -13,6 +13,7 @@ enum class CpuArguments : uint8_t {
   kNone,
   kScalars,            ///< 0-dimensional ones, where they are only read
   kScalarsAndIndices,  ///< also the members of its `Tensor?[]` argument
+  kAll,                ///< all that are only read: they describe a tensor, and stay on the host
 };
 
 /// What the fallback needs to know of an operator, found once from its schema and the tables of rules.
