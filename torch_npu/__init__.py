@@ -5,6 +5,9 @@ Importing this module, or ``import torch`` where it is installed, registers the 
 """
 
 
+# ruff: noqa: E402
+
+
 def _autoload():
     """What ``import torch`` calls through its ``torch.backends`` entry point.
 
@@ -13,21 +16,20 @@ def _autoload():
     """
 
 
-from torch_npu import _environment  # noqa: E402
+from torch_npu import _environment
 
 _environment.check()
 
-import torch  # noqa: E402
+import torch
 
 _C = _environment.load_native_module()
 
 torch.utils.rename_privateuse1_backend("npu")
 torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-from torch_npu import npu  # noqa: E402
-from torch_npu import _exit, _sharing  # noqa: E402
-from torch_npu._attention import npu_fusion_attention  # noqa: E402
-from torch_npu._fallback import (  # noqa: E402
+from torch_npu import _exit, _sharing, npu
+from torch_npu._attention import npu_fusion_attention
+from torch_npu._fallback import (
     fallback_stats,
     get_fallback_mode,
     reset_fallback_stats,

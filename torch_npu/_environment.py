@@ -17,8 +17,8 @@ def check():
     version = torch.__version__.split("+")[0]
     if not f"{version}.".startswith(f"{TORCH_VERSION}."):
         raise RuntimeError(
-            f"torch_npu (anynpu {VERSION}) is built for torch {TORCH_VERSION}, but torch {torch.__version__} is "
-            f"installed: install torch=={TORCH_VERSION}.0, or a release of anynpu for this torch. {_SWITCH}"
+            f"torch_npu (anynpu {VERSION}) is built for torch {TORCH_VERSION}, but torch {torch.__version__} "
+            f"is installed: install torch=={TORCH_VERSION}.0, or an anynpu for this torch. {_SWITCH}"
         )
 
 
@@ -28,9 +28,9 @@ def _refuse_published_distribution():
     except importlib.metadata.PackageNotFoundError:
         return
     raise RuntimeError(
-        f"both anynpu {VERSION} and the published torch_npu {published} provide the module torch_npu, and only one "
-        f"can be used in an environment: uninstall torch_npu to run on the CPU with anynpu, or anynpu to run on "
-        f"Ascend hardware. {_SWITCH}"
+        f"anynpu {VERSION} and the published torch_npu {published} both provide the module torch_npu, and an "
+        "environment can use only one: uninstall torch_npu to run on the CPU with anynpu, or uninstall "
+        f"anynpu to run on Ascend hardware. {_SWITCH}"
     )
 
 

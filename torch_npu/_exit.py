@@ -6,8 +6,8 @@ import time
 
 from torch_npu import _C
 
-# What a thread needs at most to come from one use of the device to the next, where it finds the runtime shut down
-# and rests. A thread that Python ends inside of PyTorch takes the process with it.
+# What a thread needs at most from one use of the device to the next, where it finds the runtime shut down and
+# rests. A thread that Python ends inside of PyTorch takes the process with it.
 _UNTIL_THREADS_REST = 0.05
 
 

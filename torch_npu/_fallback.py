@@ -1,4 +1,4 @@
-"""Operators without a native kernel run PyTorch's CPU kernel on device memory: which did, and whether they may."""
+"""Operators without a native kernel run PyTorch's CPU kernel on device memory: which did, and may they?"""
 
 from torch_npu import _C
 
@@ -7,8 +7,8 @@ def fallback_stats():
     """What ran since the process began, or since the last reset.
 
     "ops" gives for each operator its calls that fell back and its native launches; "fallbacks" and
-    "native_launches" are their sums; "fallback_copies" and "fallback_copied_bytes" tell what a fallback had to
-    copy because a kernel's output lay outside device memory.
+    "native_launches" are their sums; "fallback_copies" and "fallback_copied_bytes" tell what a fallback had
+    to copy because a kernel's output lay outside device memory.
     """
     return _C.counters()
 
@@ -18,13 +18,14 @@ def reset_fallback_stats():
 
 
 def get_fallback_mode():
-    """"allow", "warn" or "error"."""
+    """ "allow", "warn" or "error"."""
     return _C.fallback_mode().name
 
 
 def set_fallback_mode(mode):
-    """What an operator without a native kernel does: "allow" (run the CPU kernel), "warn" (once for each operator)
-    or "error" (raise NotImplementedError)."""
+    """What an operator without a native kernel does: "allow" (run the CPU kernel), "warn" (the same, with a
+    warning at each operator's first time) or "error" (raise NotImplementedError).
+    """
     modes = _C.FallbackMode.__members__
     if mode not in modes:
         raise ValueError(f"set_fallback_mode: mode is {mode!r}; accepted are {', '.join(map(repr, modes))}")

@@ -1,4 +1,4 @@
-"""Tensors that go to other processes: npu memory is private to its process, so they are refused with a reason."""
+"""Tensors for other processes: memory of npu is private to its process, so they are refused."""
 
 import functools
 import multiprocessing.queues
@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 from torch_npu import _C
 
 _REFUSAL = (
-    "an npu tensor cannot be sent to another process: the memory of device npu is private to its process. Send "
-    "tensor.cpu() and move it to npu in the receiving process."
+    "an npu tensor cannot be sent to another process: the memory of device npu is private to its process. "
+    "Send tensor.cpu() and move it to npu in the receiving process."
 )
 
 

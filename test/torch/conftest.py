@@ -9,6 +9,7 @@ os.environ.setdefault("ANYNPU_DEVICES", "2")
 
 import pytest
 import torch
+
 import torch_npu
 
 # Long enough for the slowest machine: a program that reaches it hangs.
@@ -16,7 +17,9 @@ HANGS_AFTER = 120
 
 
 def _environment(changes):
-    environment = {name: value for name, value in os.environ.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"
+    }
     package_root = str(Path(torch_npu.__file__).parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join([package_root, environment.get("PYTHONPATH", "")])
     for name, value in changes.items():

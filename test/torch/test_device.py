@@ -1,4 +1,4 @@
-"""Choosing devices: every way to spell one, one current device per thread, and errors that name what was asked."""
+"""Choosing devices: every way to spell one, one per thread, and errors that name what was asked for."""
 
 import threading
 
@@ -31,7 +31,11 @@ def test_every_spelling_is_the_same_device(spelling):
 
 
 def test_modules_and_defaults():
-    for module in (torch.nn.Linear(2, 2).to(0), torch.nn.Linear(2, 2).npu(), torch.nn.Linear(2, 2, device="npu")):
+    for module in (
+        torch.nn.Linear(2, 2).to(0),
+        torch.nn.Linear(2, 2).npu(),
+        torch.nn.Linear(2, 2, device="npu"),
+    ):
         assert {parameter.device for parameter in module.parameters()} == {torch.device("npu:0")}
     with torch.device("npu"):
         assert torch.arange(3).device == torch.device("npu:0")
@@ -54,19 +58,22 @@ def test_accelerator_is_npu():
 
 
 @pytest.mark.parametrize("bad", [f"npu:{COUNT}", "npu:99", COUNT, 99, torch.device("npu", COUNT)])
-@pytest.mark.parametrize("use", [
-    lambda bad: torch.ones(2).to(bad),
-    lambda bad: torch.empty(2, device=bad),
-    lambda bad: torch.zeros(0, device=bad),
-    lambda bad: torch.npu.set_device(bad),
-    lambda bad: torch.npu.Stream(bad).synchronize(),
-    lambda bad: torch.npu.current_stream(bad),
-    lambda bad: torch.npu.get_device_name(bad),
-    lambda bad: torch.npu.memory_allocated(bad),
-    lambda bad: torch.npu.mem_get_info(bad),
-    lambda bad: torch.npu.synchronize(bad),
-    lambda bad: torch.Generator(torch.device("npu", bad) if isinstance(bad, int) else bad),
-])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda bad: torch.ones(2).to(bad),
+        lambda bad: torch.empty(2, device=bad),
+        lambda bad: torch.zeros(0, device=bad),
+        lambda bad: torch.npu.set_device(bad),
+        lambda bad: torch.npu.Stream(bad).synchronize(),
+        lambda bad: torch.npu.current_stream(bad),
+        lambda bad: torch.npu.get_device_name(bad),
+        lambda bad: torch.npu.memory_allocated(bad),
+        lambda bad: torch.npu.mem_get_info(bad),
+        lambda bad: torch.npu.synchronize(bad),
+        lambda bad: torch.Generator(torch.device("npu", bad) if isinstance(bad, int) else bad),
+    ],
+)
 def test_missing_device_is_named(use, bad):
     index = bad if isinstance(bad, int) else torch.device(bad).index
     with pytest.raises(RuntimeError, match=rf"ordinal {index}\b"):
@@ -81,7 +88,7 @@ def test_what_is_no_device_is_named(bad):
 
 def test_other_devices_are_refused():
     for call in (torch.npu.set_device, torch.npu.synchronize, torch.npu.memory_stats):
-        with pytest.raises(ValueError, match="npu device, but got: (cpu|meta)"):
+        with pytest.raises(ValueError, match="npu device, but got: cpu"):
             call(torch.device("cpu"))
     with pytest.raises(ValueError, match="specified index"):
         torch.npu.set_device("npu")

@@ -46,7 +46,8 @@ time.sleep(0.3)
     "tensors in globals and cycles": """
 import torch
 x = torch.ones(1000, device="npu", requires_grad=True)
-cycle = [x.sum(), torch.empty(10, pin_memory=True), torch.npu.Stream(), torch.npu.Event(), torch.Generator("npu")]
+cycle = [x.sum(), torch.empty(10, pin_memory=True), torch.npu.Stream(), torch.npu.Event()]
+cycle.append(torch.Generator("npu"))
 cycle.append(cycle)
 cycle[0].backward()
 module = torch.nn.Linear(3, 3).npu()

@@ -82,9 +82,21 @@ if __name__ == "__main__":
     assert python(code).stdout.splitlines() == ["[3.0, 3.0, 3.0, 3.0, 3.0]", "1000.0"]
 
 
-@pytest.mark.parametrize("use", ["x.sum()", "x.cpu()", "x.tolist()", "repr(x)", "x.fill_(1)", "x.to('npu:0', copy=True)",
-                                 "torch.empty(2, device='npu')", "torch.npu.Stream()", "torch.npu.init()",
-                                 "torch.npu.empty_cache() or torch.npu.synchronize() or torch.npu.Stream()"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        "x.sum()",
+        "x.cpu()",
+        "x.tolist()",
+        "repr(x)",
+        "x.fill_(1)",
+        "x.to('npu:0', copy=True)",
+        "torch.empty(2, device='npu')",
+        "torch.npu.Stream()",
+        "torch.npu.init()",
+        "torch.npu.empty_cache() or torch.npu.synchronize() or torch.npu.Stream()",
+    ],
+)
 def test_no_use_of_the_device_in_a_child_crashes(python, use):
     code = f"""
 import os, sys, torch

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 import torch_npu
 from torch_npu import _environment
 
@@ -36,6 +37,7 @@ print(found, found and torch.npu.device_count(), found and torch.npu.is_initiali
 def test_parts_of_torch_npu_are_the_parts_of_torch_npu_npu():
     import torch.npu.amp
     import torch.npu.random
+
     import torch_npu.npu.amp
 
     assert torch.npu is torch_npu.npu
@@ -48,7 +50,12 @@ def test_other_torch_is_refused(monkeypatch, version):
     monkeypatch.setattr(torch, "__version__", version)
     with pytest.raises(RuntimeError) as refusal:
         _environment.check()
-    for part in (f"torch {version}", "built for torch 2.13", "torch==2.13.0", "TORCH_DEVICE_BACKEND_AUTOLOAD=0"):
+    for part in (
+        f"torch {version}",
+        "built for torch 2.13",
+        "torch==2.13.0",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0",
+    ):
         assert part in str(refusal.value)
 
 
@@ -85,7 +92,9 @@ def test_library_that_cannot_be_loaded_is_named(python, broken_copy):
 
 
 def test_library_that_cannot_be_loaded_leaves_torch_usable(python, broken_copy):
-    start = f"import sys; sys.path.insert(0, {broken_copy!r}); import torch; print(torch.ones(2).sum().item())"
+    start = (
+        f"import sys; sys.path.insert(0, {broken_copy!r}); import torch; print(torch.ones(2).sum().item())"
+    )
     done = python(start, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}, exit_code=1)
     assert "torch_npu cannot load its native library" in done.stderr
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stderr.strip().splitlines()[-1]

@@ -30,7 +30,7 @@ def test_pinning_keeps_values_and_leaves_the_rest_alone():
 
 
 def test_only_cpu_tensors_are_pinned():
-    with pytest.raises(RuntimeError, match="cannot pin .*only dense CPU tensors can be pinned"):
+    with pytest.raises(RuntimeError, match=r"cannot pin .*only dense CPU tensors can be pinned"):
         torch.ones(2, device="npu").pin_memory()
     with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
         torch.empty(2, device="npu", pin_memory=True)

@@ -15,9 +15,13 @@ DRAWS = {
     "uniform_": lambda device: torch.empty(33, device=device).uniform_(-1, 1),
     "exponential_": lambda device: torch.empty(33, device=device).exponential_(),
     "bernoulli": lambda device: torch.bernoulli(torch.full((99,), 0.3, device=device)),
-    "multinomial": lambda device: torch.multinomial(torch.arange(1.0, 9.0, device=device), 20, replacement=True),
+    "multinomial": lambda device: torch.multinomial(
+        torch.arange(1.0, 9.0, device=device), 20, replacement=True
+    ),
     "dropout": lambda device: torch.nn.functional.dropout(torch.ones(500, device=device), 0.4),
-    "normal of tensors": lambda device: torch.normal(torch.zeros(9, device=device), torch.ones(9, device=device)),
+    "normal of tensors": lambda device: torch.normal(
+        torch.zeros(9, device=device), torch.ones(9, device=device)
+    ),
     "poisson": lambda device: torch.poisson(torch.full((40,), 4.0, device=device)),
     "kaiming": lambda device: torch.nn.init.kaiming_uniform_(torch.empty(8, 8, device=device)),
 }
@@ -124,12 +128,15 @@ def test_generators():
         torch.Generator(device="npu:7")
 
 
-@pytest.mark.parametrize("draw", [
-    lambda generator: torch.randn(2, device="npu", generator=generator),
-    lambda generator: torch.empty(2, device="npu").uniform_(generator=generator),
-    lambda generator: torch.randperm(4, device="npu", generator=generator),
-    lambda generator: torch.bernoulli(torch.ones(2, device="npu"), generator=generator),
-])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda generator: torch.randn(2, device="npu", generator=generator),
+        lambda generator: torch.empty(2, device="npu").uniform_(generator=generator),
+        lambda generator: torch.randperm(4, device="npu", generator=generator),
+        lambda generator: torch.bernoulli(torch.ones(2, device="npu"), generator=generator),
+    ],
+)
 def test_generator_of_another_device_is_refused(draw):
     with pytest.raises(RuntimeError, match="Expected a 'npu' device type for generator but found 'cpu'"):
         draw(torch.Generator("cpu"))
@@ -140,7 +147,9 @@ def test_generator_of_another_device_is_refused(draw):
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints_draw_the_same_masks_again(reentrant):
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 64)).to("npu")
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 64)).to(
+        "npu"
+    )
     x = torch.randn(16, 64, device="npu")
 
     def gradients(forward):

@@ -67,7 +67,7 @@ def test_files_and_modules(tmp_path, mmap):
     optimizer_again = torch.optim.AdamW(again.parameters())
     optimizer_again.load_state_dict(state["optimizer"])
     assert all(value["exp_avg"].is_npu for value in optimizer_again.state.values())
-    for both in zip(model.state_dict().values(), again.state_dict().values()):
+    for both in zip(model.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(*both)
     assert torch.equal(model.eval()(x), again.eval()(x))
 
@@ -77,10 +77,10 @@ def test_missing_device_in_a_file_is_named(python, tmp_path):
     code = f"""
 import torch
 try:
-    torch.load({str(tmp_path / 'one.pt')!r})
+    torch.load({str(tmp_path / "one.pt")!r})
 except RuntimeError as error:
     print(error)
-print(torch.load({str(tmp_path / 'one.pt')!r}, map_location="npu").device)
+print(torch.load({str(tmp_path / "one.pt")!r}, map_location="npu").device)
 """
     done = python(code, env={"ANYNPU_DEVICES": "1"})
     assert "device 1 but torch.npu.device_count() is 1" in done.stdout and done.stdout.endswith("npu:0\n")
@@ -111,7 +111,9 @@ def test_deepcopy_keeps_sharing():
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_pickles(protocol):
     x = torch.arange(6.0, device="npu:1")
-    again = pickle.loads(pickle.dumps({"view": x[1:4], "strided": x.view(2, 3).t(), "bfloat16": x.bfloat16()}, protocol))
+    again = pickle.loads(
+        pickle.dumps({"view": x[1:4], "strided": x.view(2, 3).t(), "bfloat16": x.bfloat16()}, protocol)
+    )
     assert again["view"].device == x.device and again["view"].tolist() == [1, 2, 3]
     assert again["strided"].stride() == (1, 3) and again["strided"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert again["bfloat16"].dtype == torch.bfloat16 and again["bfloat16"].tolist() == x.tolist()
@@ -124,7 +126,12 @@ def test_storages():
     assert storage.cpu().tolist() == list(x.cpu().untyped_storage())
     assert storage.clone().data_ptr() != storage.data_ptr()
     assert torch.arange(4, dtype=torch.int16).untyped_storage().npu().device == torch.device("npu:0")
-    assert torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.int16, _internal=True).tolist() == [0, 1, 2, 3]
+    assert torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.int16, _internal=True).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 SEND = """

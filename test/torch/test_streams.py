@@ -14,7 +14,7 @@ def slow_copy():
     source = torch.ones(64 * MEGABYTE, dtype=torch.uint8).pin_memory()
     target = torch.empty(64 * MEGABYTE, dtype=torch.uint8, device="npu")
 
-    def enqueue(times=4):
+    def enqueue(times=16):
         for _ in range(times):
             target.copy_(source, non_blocking=True)
 
@@ -118,7 +118,7 @@ def test_corner_rules_of_events():
     first.synchronize()
     assert second.elapsed_time(first) > 0  # recording again moves the point
     for start, end in ((first, never), (never, first)):
-        with pytest.raises(RuntimeError, match="never recorded|without timing"):
+        with pytest.raises(RuntimeError, match=r"never recorded|without timing"):
             start.elapsed_time(end)
     untimed = torch.npu.Event()
     untimed.record()
@@ -146,12 +146,22 @@ def test_generic_streams_and_events(slow_copy):
     assert event.elapsed_time(event) == 0 and timed.elapsed_time(event) < 0
 
 
-@pytest.mark.parametrize("wait", ["torch.npu.synchronize()", "torch.npu.current_stream().synchronize()", "event.synchronize()",
-                                  "torch.accelerator.synchronize()", "last.item()", "last.cpu()", "last.sum().tolist()"])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "torch.npu.synchronize()",
+        "torch.npu.current_stream().synchronize()",
+        "event.synchronize()",
+        "torch.accelerator.synchronize()",
+        "last.item()",
+        "last.cpu()",
+        "last.sum().tolist()",
+    ],
+)
 def test_other_threads_run_while_one_waits(slow_copy, wait):
     torch.npu.synchronize()
     last, event = torch.ones((), device="npu"), torch.npu.Event()
-    slow_copy(8)
+    slow_copy()
     event.record()
     assert not event.query()
     steps, waiting = [], threading.Event()
@@ -167,11 +177,20 @@ def test_other_threads_run_while_one_waits(slow_copy, wait):
     waiting.set()
     exec(wait, {"torch": torch, "event": event, "last": last})
     thread.join()
-    assert len(steps) > 5
+    assert len(steps) > 2
 
 
-@pytest.mark.parametrize("wait", ["torch.npu.synchronize()", "stream.synchronize()", "event.synchronize()", "x[0].item()",
-                                  "x.cpu()", "(x + 1)"])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "torch.npu.synchronize()",
+        "stream.synchronize()",
+        "event.synchronize()",
+        "x[0].item()",
+        "x.cpu()",
+        "(x + 1)",
+    ],
+)
 def test_an_interrupt_ends_a_wait(python, wait):
     code = f"""
 import os, signal, threading, torch
@@ -194,7 +213,7 @@ except KeyboardInterrupt:
 def test_work_of_a_second_stream_overlaps(slow_copy):
     side, done = torch.npu.Stream(), torch.npu.Event()
     torch.npu.synchronize()
-    slow_copy(8)
+    slow_copy()
     end = torch.npu.current_stream().record_event()
     with torch.npu.stream(side):
         small = torch.full((4,), 3.0, device="npu")

@@ -1,4 +1,4 @@
-"""Models train on npu as on the CPU: losses and weights agree, with AMP, checkpoints and every optimizer form."""
+"""Models train on npu as on the CPU: losses and weights agree, with AMP and every form of an optimizer."""
 
 import copy
 
@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 OPTIMIZERS = {
-    "SGD": lambda parameters, **kind: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01, **kind),
+    "SGD": lambda parameters, **kind: torch.optim.SGD(
+        parameters, lr=0.05, momentum=0.9, weight_decay=0.01, **kind
+    ),
     "Adam": lambda parameters, **kind: torch.optim.Adam(parameters, lr=0.01, weight_decay=0.1, **kind),
     "AdamW": lambda parameters, **kind: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1, **kind),
 }
@@ -25,7 +27,11 @@ def recurrent():
     class Tagger(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding, self.lstm, self.out = nn.Embedding(20, 16), nn.LSTM(16, 12, batch_first=True), nn.Linear(12, 10)
+            self.embedding, self.lstm, self.out = (
+                nn.Embedding(20, 16),
+                nn.LSTM(16, 12, batch_first=True),
+                nn.Linear(12, 10),
+            )
 
         def forward(self, tokens):
             return self.out(self.lstm(self.embedding(tokens))[0][:, -1])
@@ -55,7 +61,11 @@ def tokens():
     return torch.randint(0, 20, (6, 7))
 
 
-MODELS = {"convolutional": (convolutional, images), "recurrent": (recurrent, tokens), "attentive": (attentive, tokens)}
+MODELS = {
+    "convolutional": (convolutional, images),
+    "recurrent": (recurrent, tokens),
+    "attentive": (attentive, tokens),
+}
 
 
 def train(model, inputs, targets, device, steps=4, optimizer="AdamW", kind=KINDS["default"]):
@@ -97,7 +107,7 @@ def test_every_form_of_an_optimizer_agrees(optimizer, kind):
     model, inputs, targets = prepared("convolutional")
     losses, weights = train(model, inputs, targets, "npu", optimizer=optimizer, kind=KINDS[kind])
     expected = train(model, inputs, targets, "cpu", optimizer=optimizer, kind=KINDS["single"])
-    # Adam divides by the size of a gradient, so that a rounding difference of a tiny one becomes a part of a step.
+    # Adam divides by the size of a gradient: a rounding difference of a tiny one becomes a part of a step.
     torch.testing.assert_close((losses, weights), expected, rtol=1e-3, atol=2e-4)
 
 
@@ -125,7 +135,7 @@ def test_gradient_scaler_skips_and_grows():
     parameter = nn.Parameter(torch.ones(3, device="npu"))
     optimizer = torch.optim.SGD([parameter], lr=0.5)
     scaler = torch.npu.amp.GradScaler(init_scale=4.0, growth_interval=2)
-    for step, factor in enumerate((1.0, float("inf"), 1.0, 1.0)):
+    for factor in (1.0, float("inf"), 1.0, 1.0):
         optimizer.zero_grad()
         scaler.scale((parameter * factor).sum()).backward()
         scaler.step(optimizer)

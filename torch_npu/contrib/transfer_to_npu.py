@@ -1,7 +1,8 @@
 """Importing this module lets a program that was written for device cuda run on device npu.
 
-Afterwards a device that is named "cuda" is npu, wherever PyTorch takes a device, and the functions of torch.cuda
-are those of torch.npu that have the same name. It is meant for programs; libraries ask torch.accelerator.
+Afterwards a device that is named "cuda" is npu, wherever PyTorch takes a device, and the functions of
+torch.cuda are those of torch.npu that have the same name. It is meant for programs; libraries ask
+torch.accelerator.
 """
 
 import functools

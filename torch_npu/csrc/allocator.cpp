@@ -59,8 +59,9 @@ struct NpuAllocator final : c10::DeviceAllocator {
   bool initialized() override { return anynpu::Device::started() && !anynpu::Device::forked(); }
 
   void emptyCache(c10::MempoolId_t pool) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(pool == c10::MempoolId_t(), "empty_cache: device npu has one memory pool; the id (",
-                                pool.first, ", ", pool.second, ") names another");
+    TORCH_CHECK_NOT_IMPLEMENTED(pool == c10::MempoolId_t(),
+                                "empty_cache: device npu has one memory pool; the id (", pool.first, ", ",
+                                pool.second, ") names another");
     for (c10::DeviceIndex index = 0; index < device_count(); ++index)
       if (is_started(index)) pool_of(index).release_unused();
   }

@@ -7,8 +7,8 @@
 
 namespace torch_npu {
 
-/// Device memory for tensors. A DataPtr of it has the device npu:i, and as its context the anynpu::Block that it
-/// owns (null for 0 bytes). allocate() takes it for the current stream of the current device.
+/// Device memory for tensors. A DataPtr of it has the device npu:i, and as its context the anynpu::Block that
+/// it owns (null for 0 bytes). allocate() takes it for the current stream of the current device.
 c10::DeviceAllocator* npu_allocator();
 
 /// As allocate(), for a device that need not be the current one.
@@ -23,8 +23,8 @@ bool owns_block(const c10::DataPtr& data);
 /// True for every address inside the memory of a started device. Takes no lock.
 bool is_arena(const void* address);
 
-/// Makes `storage`, of device npu, `bytes` long: keeps what fits of its content, and gives its memory back when
-/// `bytes` is 0. The copy is enqueued on the current stream of the storage's device.
+/// Makes `storage`, of device npu, `bytes` long: keeps what fits of its content, and gives its memory back
+/// when `bytes` is 0. The copy is enqueued on the current stream of the storage's device.
 void resize_storage(c10::StorageImpl& storage, size_t bytes);
 
 }  // namespace torch_npu

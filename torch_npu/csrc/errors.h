@@ -13,9 +13,9 @@ namespace torch_npu {
 /// hint code recognises; kUnsupported is c10::NotImplementedError; all else is c10::Error. The text of the
 /// latter two begins "<layer> failed: ".
 ///
-/// Does not return in a user's thread other than the main one that finds the runtime shut down, as it is while the
-/// process exits: such a thread rests until the process is gone. Python ends a thread that asks for its lock during the exit
-/// by unwinding it, which C++ frames on its stack turn into an abort of the process.
+/// Does not return in a user's thread other than the main one that finds the runtime shut down, as it is
+/// while the process exits: such a thread rests until the process is gone. Python ends a thread that asks for
+/// its lock during the exit by unwinding it, which C++ frames on its stack turn into an abort of the process.
 [[noreturn]] void rethrow_as_c10(const anynpu::Error& error, const char* layer);
 
 /// Calls `function` with failures of the layers below turned into c10 exceptions. Whatever enters the runtime

@@ -66,12 +66,9 @@ template <class F>
 void for_each_tensor(const IValue& argument, const F& function) {
   if (argument.isTensor()) {
     if (const Tensor& tensor = argument.toTensor(); tensor.defined()) function(tensor, false);
-  } else if (argument.isTensorList()) {
-    for (const Tensor& tensor : argument.toTensorVector())
-      if (tensor.defined()) function(tensor, false);
-  } else if (argument.isOptionalTensorList()) {
-    for (const std::optional<Tensor>& tensor : argument.toOptionalTensorVector())
-      if (tensor.has_value() && tensor->defined()) function(*tensor, true);
+  } else if (const bool optional = argument.isOptionalTensorList(); optional || argument.isTensorList()) {
+    for (const IValue& member : argument.toListRef())
+      if (member.isTensor() && member.toTensor().defined()) function(member.toTensor(), optional);
   }
 }
 

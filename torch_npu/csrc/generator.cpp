@@ -12,11 +12,12 @@ namespace {
 
 using c10::DeviceIndex;
 
-/// A CPU generator under the device npu:i. The engine's own mutex guards its state: the kernels that draw from it
-/// know of no other.
+/// A CPU generator under the device npu:i. The engine's own mutex guards its state: the kernels that draw
+/// from it know of no other.
 struct NpuGenerator final : c10::GeneratorImpl {
   NpuGenerator(DeviceIndex device, at::Generator engine_)
-      : GeneratorImpl({c10::DeviceType::PrivateUse1, device}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      : GeneratorImpl({c10::DeviceType::PrivateUse1, device},
+                      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
         engine(std::move(engine_)) {}
 
   void set_current_seed(uint64_t seed) override {

@@ -5,14 +5,14 @@
 
 namespace torch_npu {
 
-/// The generator that random ops on `device` (-1: the current one) use when none is given. Making it starts no
-/// device, so seeds count from the first call on, also in a process that will fork.
+/// The generator that random ops on `device` (-1: the current one) use when none is given. Making it starts
+/// no device, so seeds count from the first call on, also in a process that will fork.
 const at::Generator& default_npu_generator(c10::DeviceIndex device = -1);
 
 at::Generator new_npu_generator(c10::DeviceIndex device = -1);
 
-/// The CPU generator inside an npu generator. PyTorch's CPU kernels draw from it, so the same seed gives the same
-/// numbers on npu as on the CPU. Raises for a generator of another device.
+/// The CPU generator inside an npu generator. PyTorch's CPU kernels draw from it, so the same seed gives the
+/// same numbers on npu as on the CPU. Raises for a generator of another device.
 at::Generator cpu_engine(const at::Generator& npu);
 
 }  // namespace torch_npu

@@ -22,9 +22,9 @@ using c10::DeviceIndex;
 using c10::DeviceType;
 using c10::StreamId;
 
-/// The runtime's streams that a c10::Stream may name: those of the pools, which live as long as the process, and
-/// those that others made and set as current, which live as long as their makers want. A stream's id is the
-/// runtime's; a device's default stream has id 0 and needs no entry.
+/// The runtime's streams that a c10::Stream may name: those of the pools, which live as long as the process,
+/// and those that others made and set as current, which live as long as their makers want. A stream's id is
+/// the runtime's; a device's default stream has id 0 and needs no entry.
 class StreamRegistry {
  public:
   static StreamRegistry& instance() {
@@ -118,18 +118,23 @@ struct NpuGuardImpl final : c10::impl::DeviceGuardImplInterface {
     return previous;
   }
 
-  void* getStreamNativeHandle(const c10::Stream stream) const override { return runtime_stream(stream).get(); }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return runtime_stream(stream).get();
+  }
 
   bool queryStream(const c10::Stream& stream) const override { return runtime_stream(stream)->idle(); }
 
-  void synchronizeStream(const c10::Stream& stream) const override { wait_for_stream(*runtime_stream(stream)); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    wait_for_stream(*runtime_stream(stream));
+  }
 
   void synchronizeDevice(const DeviceIndex device) const override { synchronize_device(device); }
 
   void record(void** event, const c10::Stream& stream, const DeviceIndex device,
               const c10::EventFlag flag) const override {
-    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ", static_cast<int>(device),
-                " does not match recording stream's device index ", static_cast<int>(stream.device_index()), ".");
+    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ",
+                static_cast<int>(device), " does not match recording stream's device index ",
+                static_cast<int>(stream.device_index()), ".");
     if (*event == nullptr) *event = new anynpu::Event(flag == c10::EventFlag::BACKEND_DEFAULT);
     npu_call([&] { event_of(*event).record(*runtime_stream(stream)); });
   }
@@ -194,8 +199,8 @@ std::shared_ptr<anynpu::Stream> runtime_stream(const c10::Stream& stream) {
   return npu_call([&] {
     if (stream.id() == 0) return anynpu::Device::get(stream.device_index()).default_stream_ptr();
     auto found = StreamRegistry::instance().find(stream.id());
-    TORCH_CHECK(found != nullptr && found->device() == stream.device_index(), "stream: device ", stream.device(),
-                " has no stream with id ", stream.id(), " (any more)");
+    TORCH_CHECK(found != nullptr && found->device() == stream.device_index(), "stream: device ",
+                stream.device(), " has no stream with id ", stream.id(), " (any more)");
     return found;
   });
 }
@@ -204,15 +209,17 @@ c10::Stream c10_stream(anynpu::Stream& stream) {
   const auto device = static_cast<DeviceIndex>(stream.device());
   if (&stream == &anynpu::Device::get(device).default_stream()) return default_stream(device);
   const auto id = static_cast<StreamId>(stream.id());
-  if (StreamRegistry::instance().find(id) == nullptr) StreamRegistry::instance().add(stream.shared_from_this());
+  if (StreamRegistry::instance().find(id) == nullptr)
+    StreamRegistry::instance().add(stream.shared_from_this());
   return c10::Stream(c10::Stream::UNSAFE, {DeviceType::PrivateUse1, device}, id);
 }
 
 double elapsed_ms(const void* start, const void* end) {
   TORCH_CHECK(start != nullptr && end != nullptr, "elapsed_time: the ", start == nullptr ? "start" : "end",
               " event was never recorded");
-  return npu_call(
-      [&] { return static_cast<const anynpu::Event*>(start)->elapsed_ms(*static_cast<const anynpu::Event*>(end)); });
+  return npu_call([&] {
+    return static_cast<const anynpu::Event*>(start)->elapsed_ms(*static_cast<const anynpu::Event*>(end));
+  });
 }
 
 void synchronize_device(DeviceIndex device) {

@@ -28,7 +28,8 @@ c10::Stream current_stream(c10::DeviceIndex device);
 std::shared_ptr<anynpu::Stream> runtime_stream(const c10::Stream& stream);
 c10::Stream c10_stream(anynpu::Stream& stream);
 
-/// Milliseconds between the points of two events, null where they were never recorded; they are anynpu::Events.
+/// Milliseconds between the points of two events, null where they were never recorded; they are
+/// anynpu::Events.
 double elapsed_ms(const void* start, const void* end);
 
 /// Waits for all streams of `device`, interruptibly; raises the first error.

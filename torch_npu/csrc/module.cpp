@@ -1,9 +1,8 @@
 #include <ATen/ATen.h>
+#include <pybind11/native_enum.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/utils/pybind.h>
-
-#include <pybind11/native_enum.h>
 
 #include "runtime/device.h"
 #include "torch_npu/csrc/counters.h"
@@ -36,8 +35,8 @@ const WaitHooks kPythonWaits = {
     .check_interrupt = raise_pending_signal,
 };
 
-/// The engine's thread of a device drops its references to a graph, and to Python objects of it, some time after
-/// backward() returned. As it works in order, it has done so once it has run one more graph.
+/// The engine's thread of a device drops its references to a graph, and to Python objects of it, some time
+/// after backward() returned. As it works in order, it has done so once it has run one more graph.
 void settle_autograd() {
   at::AutoGradMode with_gradients(true);
   for (DeviceIndex device = 0; device < device_count(); ++device) {
@@ -62,31 +61,33 @@ py::list memory_snapshot() {
                                py::arg("requested_size") = piece.allocated ? piece.requested : 0,
                                py::arg("state") = piece.allocated ? "active_allocated" : "inactive"));
       }
-      result.append(py::dict(py::arg("device") = static_cast<int>(device),
-                             py::arg("address") = reinterpret_cast<uintptr_t>(segment.address),
-                             py::arg("total_size") = segment.size, py::arg("allocated_size") = segment.allocated,
-                             py::arg("requested_size") = requested, py::arg("stream") = segment.stream,
-                             py::arg("segment_type") = segment.kind == anynpu::kSmallBlocks ? "small" : "large",
-                             py::arg("blocks") = blocks));
+      result.append(
+          py::dict(py::arg("device") = static_cast<int>(device),
+                   py::arg("address") = reinterpret_cast<uintptr_t>(segment.address),
+                   py::arg("total_size") = segment.size, py::arg("allocated_size") = segment.allocated,
+                   py::arg("requested_size") = requested, py::arg("stream") = segment.stream,
+                   py::arg("segment_type") = segment.kind == anynpu::kSmallBlocks ? "small" : "large",
+                   py::arg("blocks") = blocks));
     }
   }
   return result;
 }
 
 void bind_devices(py::module& m) {
-  m.def("device_count", torch::wrap_pybind_function([] { return npu_call([] { return anynpu::device_count(); }); }),
+  m.def("device_count",
+        torch::wrap_pybind_function([] { return npu_call([] { return anynpu::device_count(); }); }),
         "How many devices there are. Starts none.");
   m.def("is_available", [] { return device_count() > 0; });
   m.def("current_device", torch::wrap_pybind_function([] { return static_cast<int>(current_device()); }));
-  m.def("set_device", torch::wrap_pybind_function([](int device) {
-          npu_call([&] { anynpu::set_thread_device(device); });
-        }));
+  m.def("set_device", torch::wrap_pybind_function(
+                          [](int device) { npu_call([&] { anynpu::set_thread_device(device); }); }));
   m.def("init", torch::wrap_pybind_function([] { npu_call([] { anynpu::Device::get(current_device()); }); }),
         "Starts the current device.");
   m.def("is_initialized", [] { return anynpu::Device::started() && !anynpu::Device::forked(); });
   m.def("is_in_bad_fork", [] { return anynpu::Device::forked(); });
   m.def("synchronize", torch::wrap_pybind_function([](int device) {
-          if (is_started(static_cast<DeviceIndex>(device))) synchronize_device(static_cast<DeviceIndex>(device));
+          if (is_started(static_cast<DeviceIndex>(device)))
+            synchronize_device(static_cast<DeviceIndex>(device));
         }));
   m.def("elapsed_ms", torch::wrap_pybind_function([](uintptr_t start, uintptr_t end) {
           return elapsed_ms(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end));
@@ -111,8 +112,8 @@ py::dict counters() {
   const Counters now = read_counters();
   py::dict ops;
   for (const OpCount& op : now.ops)
-    ops[py::str(op.name)] = py::dict(py::arg("fallbacks") = op.fallbacks,
-                                     py::arg("native_launches") = op.native_launches);
+    ops[py::str(op.name)] =
+        py::dict(py::arg("fallbacks") = op.fallbacks, py::arg("native_launches") = op.native_launches);
   return py::dict(py::arg("ops") = ops, py::arg("fallbacks") = now.fallbacks,
                   py::arg("native_launches") = now.native_launches,
                   py::arg("fallback_copies") = now.fallback_copies,

@@ -28,8 +28,8 @@ class Unblocked {
   void* state_;
 };
 
-/// Calls `poll(limit)`, which waits for at most `limit` and says whether it is done, until it is done or the user
-/// interrupts; the GIL is not held meanwhile.
+/// Calls `poll(limit)`, which waits for at most `limit` and says whether it is done, until it is done or the
+/// user interrupts; the GIL is not held meanwhile.
 void wait_until(const std::function<bool(anynpu::Duration limit)>& poll);
 
 /// Waits for the work enqueued on `stream` so far, interruptibly; raises its error.

@@ -4,6 +4,8 @@ A device is started by the first use of its memory or streams; everything that o
 names, the current device, seeds) starts none, so that a process that did only this may fork.
 """
 
+# ruff: noqa: F401
+
 import sys
 
 import torch

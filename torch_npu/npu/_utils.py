@@ -8,8 +8,8 @@ from torch_npu import _C
 def _get_device_index(device, optional=False, allow_cpu=False):
     """The index that ``device`` (an int, string, torch.device or torch.npu.device) names.
 
-    None, and a device without an index, name the current device where that is ``optional``. A CPU device gives
-    -1 where it is allowed.
+    None, and a device without an index, name the current device where that is ``optional``. A CPU device
+    gives -1 where it is allowed.
     """
     if isinstance(device, int):
         return device

@@ -75,7 +75,7 @@ def init():
 
 
 def _lazy_init():
-    """What PyTorch calls before its first use of device npu: raises where none can be used, and starts none."""
+    """What PyTorch calls before its first use of npu: raises where no device can be used, and starts none."""
     _C.require_usable()
 
 

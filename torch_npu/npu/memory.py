@@ -23,7 +23,9 @@ memory_allocated = _on_device(torch.accelerator.memory_allocated, "What live ten
 max_memory_allocated = _on_device(
     torch.accelerator.max_memory_allocated, "The most that live tensors held since the last reset."
 )
-memory_reserved = _on_device(torch.accelerator.memory_reserved, "What the allocator holds, cached memory included.")
+memory_reserved = _on_device(
+    torch.accelerator.memory_reserved, "What the allocator holds, cached memory included."
+)
 max_memory_reserved = _on_device(
     torch.accelerator.max_memory_reserved, "The most that the allocator held since the last reset."
 )
@@ -37,7 +39,7 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
 def mem_get_info(device=None):
-    """(free, total): what the devices of this process, which share one budget, may still take; and the budget."""
+    """(free, total): what the devices of this process may still take of the budget they share; the budget."""
     return torch.accelerator.get_memory_info(_get_device_index(device, optional=True))
 
 
@@ -90,7 +92,9 @@ def memory_summary(device=None, abbreviated=False):
     """A table of the counters; ``abbreviated`` leaves out the parts for small and large blocks."""
     index = _get_device_index(device, optional=True)
     stats = memory_stats(index)
-    kinds = (("all", ""),) if abbreviated else (("all", ""), ("large_pool", "  large"), ("small_pool", "  small"))
+    kinds = (
+        (("all", ""),) if abbreviated else (("all", ""), ("large_pool", "  large"), ("small_pool", "  small"))
+    )
     rows = [f"{'':<22}" + "".join(f"{title:>14}" for _, title in _COLUMNS)]
     for title, quantity in _ROWS:
         for kind, indented in kinds:

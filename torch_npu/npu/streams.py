@@ -14,13 +14,15 @@ _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1.value
 class Event(torch.Event):
     """A point in a stream's order, to wait for, to ask about and, with ``enable_timing``, to measure from.
 
-    Waiting for an event that was never recorded returns at once. ``blocking`` is accepted for programs that pass
-    it: a wait never spins.
+    Waiting for an event that was never recorded returns at once. ``blocking`` is accepted for programs that
+    pass it: a wait never spins.
     """
 
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
         if interprocess:
-            raise NotImplementedError("torch.npu.Event: interprocess=True is not supported: events end at a process")
+            raise NotImplementedError(
+                "torch.npu.Event: interprocess=True is not supported: events end at a process"
+            )
         return super().__new__(cls, "npu", enable_timing=enable_timing, blocking=blocking)
 
     def record(self, stream=None):
@@ -31,9 +33,8 @@ class Event(torch.Event):
         """Makes later work of ``stream`` (None: the current one) start after the point."""
         super().wait(current_stream() if stream is None else stream)
 
-
     def elapsed_time(self, end_event):
-        """Milliseconds from this point to that of ``end_event``; both must be reached, and made with timing."""
+        """Milliseconds from this point to that of ``end_event``: both reached, and made with timing."""
         return _C.elapsed_ms(self.event_id, end_event.event_id)
 
 
@@ -66,7 +67,9 @@ class Stream(torch.Stream):
 
 
 def _from_torch(stream):
-    return Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+    return Stream(
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+    )
 
 
 def current_stream(device=None):
