@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -107,8 +106,8 @@ def docs_command(
     """Regenerates the generated parts of docs/."""
     build.build("release", quiet=True)
     stale = docs.update(check)
-    for path in stale:
-        typer.echo(f"{'stale' if check else 'updated'}: {Path(path).relative_to(ROOT)}")
+    for line in stale:
+        typer.echo(line)
     raise typer.Exit(1 if check and stale else 0)
 
 

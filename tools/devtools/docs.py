@@ -12,10 +12,13 @@ where the source holds it between `// [docs:stream-launch]` and `// [/docs]` (`#
     <!-- table: options -->
     (filled in)
     <!-- /table -->
+
+Programs tools/*/generate.py write what else is generated; with --check they only name what is stale.
 """
 
 import re
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -43,24 +46,45 @@ def options_table() -> str:
     return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
 
 
-TABLES: dict[str, Callable[[], str]] = {"options": options_table}
+def acl_table() -> str:
+    """How many functions of each AscendCL header are supported, from the headings of docs/acl_support.md."""
+    support = (ROOT / "docs" / "acl_support.md").read_text()
+    headers = re.findall(r"^## (\S+): (\d+) of (\d+) supported", support, re.M)
+    return "\n".join(
+        [
+            "| header | supported | functions |",
+            "|---|---|---|",
+            *(f"| {h} | {n} | {m} |" for h, n, m in headers),
+        ]
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {"options": options_table, "acl": acl_table}
 
 
 def documents() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def update(check: bool) -> list[Path]:
-    """Rewrites what is out of date (or, with `check`, nothing) and returns those documents."""
+def update(check: bool) -> list[str]:
+    """Rewrites what is out of date or, with `check`, nothing; and says what that was."""
     stale = []
+    for generator in sorted((ROOT / "tools").glob("*/generate.py")):
+        command = [sys.executable, str(generator), *(["--check"] if check else [])]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        stale += result.stdout.splitlines()
+        if result.returncode != 0 and not (check and stale):
+            raise SystemExit(f"./dev docs: {generator.relative_to(ROOT)} failed\n{result.stderr}")
     for path in documents():
-        if not path.exists():
-            continue
         text = path.read_text()
         new = QUOTE.sub(lambda m: f"{m[1]}{quoted(m[2], m[3])}{m[5]}", text)
         new = TABLE.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[4]}", new)
         if new != text:
-            stale.append(path)
+            stale.append(
+                f"{path.relative_to(ROOT)} is stale: run ./dev docs"
+                if check
+                else f"wrote {path.relative_to(ROOT)}"
+            )
             if not check:
                 path.write_text(new)
     return stale

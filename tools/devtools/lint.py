@@ -107,7 +107,7 @@ def clang_tidy() -> str:
 
 
 def stale_docs() -> str:
-    return "\n".join(f"{path.relative_to(ROOT)} is stale: run ./dev docs" for path in docs.update(check=True))
+    return "\n".join(docs.update(check=True))
 
 
 CHECKS = {
