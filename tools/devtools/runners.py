@@ -1,5 +1,6 @@
 """Runs test programs and counts what they say; a crash, a hang and a bad exit status are failures too."""
 
+import contextlib
 import json
 import os
 import signal
@@ -58,7 +59,8 @@ def run_limited(
 
     def kill() -> None:  # the whole group: a test's children too
         hung.set()
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ended just now
+            os.killpg(process.pid, signal.SIGKILL)
 
     timer = threading.Timer(LIMIT, kill)
     timer.daemon = True
@@ -80,7 +82,7 @@ def run_limited(
 def judge(name: str, ended: str | int, accepted: set[int], counts: Counts, running: str) -> Counts:
     """Adds a failure when the program ended otherwise than its tests' outcomes explain."""
     if isinstance(ended, int):
-        if ended in accepted or (ended == 1 and counts.failed):
+        if ended in accepted or (ended in (1, 2) and counts.failed):
             return counts
         ended = f"ended with status {ended}"
     return counts + Counts.failure(f"{name} {ended}" + (f" in {running}" if running else ""))
@@ -90,7 +92,9 @@ REPORTS = tempfile.TemporaryDirectory(prefix="anynpu-test-")  # of this process:
 
 
 def report_path(name: str, suffix: str) -> Path:
-    return Path(REPORTS.name) / f"{name}.{suffix}"
+    path = Path(REPORTS.name) / f"{name}.{suffix}"
+    path.unlink(missing_ok=True)
+    return path
 
 
 def gtest(flavour: str, pattern: str, environment: dict[str, str]) -> Counts:
