@@ -1,6 +1,7 @@
 """Formatting, static checks and layering. A check returns what is wrong, or the empty string."""
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -43,11 +44,13 @@ def cpp_files() -> list[str]:
 
 def check_command(*command: str | Path) -> str:
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return "" if result.returncode == 0 else (result.stdout + result.stderr)[-4000:]
+    return "" if result.returncode == 0 else result.stdout + result.stderr
 
 
 def clang_format() -> str:
-    return check_command(BIN / "clang-format", "--dry-run", "--Werror", *cpp_files())
+    output = check_command(BIN / "clang-format", "--dry-run", "--Werror", *cpp_files())
+    names = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error: code should be", output, re.M)))
+    return f"./dev fmt would change {', '.join(names)}" if names else output
 
 
 def ruff() -> str:
@@ -55,7 +58,8 @@ def ruff() -> str:
 
 
 def ruff_format() -> str:
-    return check_command(BIN / "ruff", "format", "--check", "--quiet", ".")
+    output = check_command(BIN / "ruff", "format", "--check", "--output-format=concise", ".")
+    return f"./dev fmt would change\n{output}" if output else ""
 
 
 def allowed(layer: str) -> set[str]:
@@ -80,19 +84,24 @@ def layering() -> str:
     return "\n".join(problems)
 
 
+def with_headers(name: str, found: set[str]) -> set[str]:
+    """A source and the project's headers that it includes, directly or not."""
+    found.add(name)
+    for include in re.findall(r'#include "([^"]+)"', (ROOT / name).read_text()):
+        for header in (f"src/{include}", f"include/{include}"):
+            if header not in found and (ROOT / header).exists():
+                with_headers(header, found)
+    return found
+
+
 def clang_tidy() -> str:
-    """On the sources under src/ whose content, or any header's, changed since they were last found clean."""
-    sources = files("src/*.cpp")
-    common = hashlib.sha256()
-    for name in [".clang-tidy", "tools/requirements.txt", *files("src/*.h", "include/*.h")]:
-        common.update((ROOT / name).read_bytes())
+    """On the sources under src/ that changed, or whose headers did, since they were last found clean."""
     stamps = ROOT / "build" / "tidy"
     stamps.mkdir(parents=True, exist_ok=True)
 
     def check(name: str) -> str:
-        state = common.copy()
-        state.update((ROOT / name).read_bytes())
-        stamp = stamps / state.hexdigest()
+        read = [".clang-tidy", "tools/requirements.txt", *sorted(with_headers(name, set()))]
+        stamp = stamps / hashlib.sha256(b"".join((ROOT / path).read_bytes() for path in read)).hexdigest()
         if stamp.exists():
             return ""
         # Without OpenMP: its header is the compiler's own.
@@ -102,8 +111,8 @@ def clang_tidy() -> str:
             stamp.touch()
         return problems
 
-    with ThreadPoolExecutor(2) as pool:
-        return "\n".join(filter(None, pool.map(check, sources)))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return "\n".join(filter(None, pool.map(check, files("src/*.cpp"))))
 
 
 def stale_docs() -> str:

@@ -18,7 +18,7 @@ def run_lint(_: str | None) -> Counts:
     counts = Counts()
     for name, check in lint.CHECKS.items():
         problems = check()
-        print(f"lint {name}: {problems if problems else 'ok'}", flush=True)
+        print(f"lint {name}: {problems[:5000] or 'ok'}", flush=True)
         counts += Counts.of("failed" if problems else "passed", f"lint {name}")
     return counts
 
