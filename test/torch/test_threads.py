@@ -39,3 +39,27 @@ print(len(os.listdir("/proc/self/task")) - before)
 """
     ).stdout
     assert int(output) == 0
+
+
+def test_a_thread_that_hands_work_over_gives_up_its_own_pool(python):
+    output = python(
+        """
+import os
+import time
+import torch
+
+torch.set_num_threads(4)
+host = torch.randn(1 << 20)
+device = host.npu()
+device.exp()  # makes the compute thread and its pool
+before = len(os.listdir("/proc/self/task"))
+host.exp()
+with_both = len(os.listdir("/proc/self/task"))
+device.exp()
+limit = time.monotonic() + 60
+while len(os.listdir("/proc/self/task")) > before and time.monotonic() < limit:
+    time.sleep(0.01)  # the threads are ending
+print(with_both - before, len(os.listdir("/proc/self/task")) - before)
+"""
+    ).stdout
+    assert output.split() == ["3", "0"]
