@@ -37,7 +37,9 @@ struct CpuAllocator final : c10::Allocator {
     return host_deleter == nullptr ? nullptr : &CpuAllocator::free;
   }
 
-  void copy_data(void* to, const void* from, size_t bytes) const override { host->copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    host->copy_data(to, from, bytes);
+  }
 
   static CpuAllocator& instance() {
     static auto* allocator = new CpuAllocator;
@@ -68,9 +70,8 @@ ArenaScope::Entry::~Entry() { active_scope = outer_; }
 
 c10::DataPtr ArenaScope::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &CpuAllocator::free, c10::DeviceType::CPU};
-  Block* block = npu_call([&] {
-    return anynpu::Device::get(stream_.device()).pool().allocate(bytes, stream_.id());
-  });
+  Block* block =
+      npu_call([&] { return anynpu::Device::get(stream_.device()).pool().allocate(bytes, stream_.id()); });
   blocks_.push_back(block);
   void* address = BlockPool::address(block);
   return {address, address, &CpuAllocator::free, c10::DeviceType::CPU};
@@ -93,7 +94,7 @@ bool ArenaScope::holds(const c10::StorageImpl& storage) const {
 }
 
 c10::DataPtr ArenaScope::take(c10::StorageImpl& storage) {
-  anynpu::Device& device = anynpu::Device::get(stream_.device());
+  auto& device = npu_call([&]() -> anynpu::Device& { return anynpu::Device::get(stream_.device()); });
   Block* block = nullptr;
   if (holds(storage)) {
     void* address = storage._mutable_data_ptr_no_checks().release_context();

@@ -207,7 +207,8 @@ std::shared_ptr<anynpu::Stream> runtime_stream(const c10::Stream& stream) {
 
 c10::Stream c10_stream(anynpu::Stream& stream) {
   const auto device = static_cast<DeviceIndex>(stream.device());
-  if (&stream == &anynpu::Device::get(device).default_stream()) return default_stream(device);
+  if (&stream == npu_call([&] { return &anynpu::Device::get(device).default_stream(); }))
+    return default_stream(device);
   const auto id = static_cast<StreamId>(stream.id());
   if (StreamRegistry::instance().find(id) == nullptr)
     StreamRegistry::instance().add(stream.shared_from_this());
