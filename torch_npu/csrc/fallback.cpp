@@ -96,11 +96,15 @@ class FallbackCall {
         aliases_(scope_, op.operator_name()) {}
 
   void run(c10::DispatchKeySet keys) {
+    const c10::DispatchKeySet cpu_keys = with_backend(keys, c10::BackendComponent::CPUBit);
+    TORCH_CHECK_NOT_IMPLEMENTED(op_.hasComputedKernelForDispatchKey(cpu_keys.highestPriorityTypeId()),
+                                op_.operator_name(), ": neither device npu nor PyTorch's CPU backend has a kernel for ",
+                                cpu_keys.highestPriorityTypeId(), " tensors");
     for (size_t i = 0; i < plan_.arguments; ++i)
       lower(torch::jit::peek(stack_, i, plan_.arguments), i);
     call_kernel(stream_, lane_for(bytes_ * plan_.work), [&] {
       ArenaScope::Entry allocations(scope_);
-      op_.redispatchBoxed(with_backend(keys, c10::BackendComponent::CPUBit), &stack_);
+      op_.redispatchBoxed(cpu_keys, &stack_);
     });
     aliases_.adopt_changes();
     for (size_t i = 0; i < plan_.returns; ++i) lift(torch::jit::peek(stack_, i, plan_.returns));
