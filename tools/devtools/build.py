@@ -1,6 +1,7 @@
 """Configures and builds the native code; one folder under build/ for each flavour."""
 
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ COMMON = [
     *(f"-DCMAKE_{kind}_LINKER_FLAGS=-fuse-ld=mold" for kind in ("EXE", "SHARED", "MODULE")),
     f"-DPython_EXECUTABLE={sys.executable}",
 ]
+# So that ccache serves precompiled headers too, and clones in other folders.
+CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1", "CCACHE_SLOPPINESS": "pch_defines,time_macros"}
 NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF"]
 FLAVOURS = {
     "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
@@ -40,7 +43,9 @@ def build(flavour: str, quiet: bool = False) -> None:
         log = ROOT / "build" / "logs" / f"build-{flavour}.log"
         command = ["cmake", "--build", str(directory)]
         with console.status(f"building {flavour}") as status, open(log, "w") as output:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            process = subprocess.Popen(
+                command, env=os.environ | CCACHE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
             for line in process.stdout:
                 output.write(line)
                 if line.startswith("["):
