@@ -8,18 +8,22 @@ namespace anynpu {
 
 /// What went wrong, in the runtime's own terms; src/abi maps each code to its published ACL number.
 enum class ErrorCode {
-  kInvalidArgument,  ///< the caller passed something that no state of the runtime would accept
-  kInvalidDevice,    ///< a device ordinal outside [0, device_count)
-  kInvalidHandle,    ///< a stream, event, context or block that does not exist (any more)
-  kNoContext,        ///< the calling thread has chosen no device yet
-  kNotInitialized,   ///< the library was not initialised, or was finalised
-  kAlreadyDone,      ///< initialise or finalise repeated
-  kOutOfMemory,      ///< the device memory budget or the host ran out
-  kTimeout,          ///< a time limit passed before the work was done
-  kAborted,          ///< the work was dropped by an abort
-  kForked,           ///< the process is a fork of one that had started the device
-  kUnsupported,      ///< a published feature that is not built
-  kInternal,         ///< a defect of this library
+  kInvalidArgument,      ///< the caller passed something that no state of the runtime would accept
+  kInvalidDevice,        ///< a device ordinal outside [0, device_count)
+  kInvalidHandle,        ///< a stream, event, context or block that does not exist (any more)
+  kNoContext,            ///< the calling thread has chosen no device yet
+  kNotInitialized,       ///< the library was not initialised, or was finalised
+  kAlreadyDone,          ///< initialise or finalise repeated
+  kOutOfMemory,          ///< the device memory budget or the host ran out
+  kTimeout,              ///< a time limit passed before the work was done
+  kAborted,              ///< the work was dropped by an abort of its stream
+  kDeviceAborted,        ///< the work was dropped by an abort of all of its device's work
+  kAlreadySubscribed,    ///< the callbacks of the stream belong to a thread already
+  kStreamNotSubscribed,  ///< the callbacks of the stream belong to no thread, or to another one
+  kThreadNotSubscribed,  ///< no stream's callbacks belong to the thread
+  kForked,               ///< the process is a fork of one that had started the device
+  kUnsupported,          ///< a published feature that is not built
+  kInternal,             ///< a defect of this library
 };
 
 /// The one failure mechanism below the C ABI: what failed travels as an exception to `abi::call`, to the

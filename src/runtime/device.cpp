@@ -17,6 +17,8 @@ Option devices_option("ANYNPU_DEVICES", "",
                       "number of logical devices, at most 64; default: LOCAL_WORLD_SIZE");
 Option ranks_option("LOCAL_WORLD_SIZE", "1", "set by torchrun: the number of ranks on this machine");
 
+Option soc_option("ANYNPU_SOC", "Ascend910B2", "name of the processor that the devices pass for");
+
 constexpr int kMostDevices = 64;
 constexpr auto kExitLimit = std::chrono::seconds(2);
 
@@ -47,6 +49,11 @@ int device_count() {
     return static_cast<int>(wanted);
   }();
   return count;
+}
+
+const char* soc_name() {
+  static const auto* name = new std::string(soc_option.text());  // callers keep the pointer
+  return name->c_str();
 }
 
 Device& Device::get(int index) {
@@ -119,8 +126,17 @@ bool Device::synchronize(std::optional<Duration> limit) {
   return true;
 }
 
-void Device::abort() {
-  for (const auto& stream : live_streams()) stream->abort();
+bool Device::abort(std::optional<Duration> limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit.value_or(Duration::zero());
+  const auto streams = live_streams();
+  for (const auto& stream : streams) stream->abort(ErrorCode::kDeviceAborted);
+  bool ended = true;
+  for (const auto& stream : streams) {
+    std::optional<Duration> rest;
+    if (limit) rest = std::max(Duration::zero(), Duration(deadline - std::chrono::steady_clock::now()));
+    ended = stream->record()->wait(rest) && ended;  // a synchronisation would take the error
+  }
+  return ended;
 }
 
 void Device::reset() {
@@ -128,7 +144,7 @@ void Device::reset() {
   try {
     synchronize();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kAborted) throw;
+    if (error.code() != ErrorCode::kDeviceAborted) throw;
   }
   pool_.release_unused();
 }

@@ -16,6 +16,9 @@ namespace anynpu {
 /// nothing, so a process that only asked may fork freely.
 int device_count();
 
+/// The name of the processor that the devices pass for.
+const char* soc_name();
+
 /// A logical NPU: memory, streams, and nothing that knows of PyTorch. Started by the first get().
 /// Thread-safe.
 class Device {
@@ -43,8 +46,9 @@ class Device {
   /// Waits for the work of all streams enqueued before the call, at most `limit`; false when it passed.
   /// Raises the first error of each stream's oldest.
   bool synchronize(std::optional<Duration> limit = std::nullopt);
-  /// Drops all work that has not started, on every stream.
-  void abort();
+  /// Drops all work that has not started, on every stream, whose next synchronisation raises kDeviceAborted,
+  /// and waits at most `limit` for the work that runs; false when that passed.
+  bool abort(std::optional<Duration> limit = Duration::zero());
   /// Drops queued work, waits for the running, and gives all memory back that no live pool block holds.
   void reset();
 

@@ -35,23 +35,12 @@ PinnedMemory& pinned() {
   return *memory;
 }
 
-void check_range(const char* name, const void* address, size_t bytes, bool on_device, CopyKind kind) {
-  constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device",
-                                    ""};
-  require(address != nullptr, ErrorCode::kInvalidArgument, name, " is null; ", bytes,
-          " bytes were asked for");
-  Device* device = Device::of(address);
-  if (kind != CopyKind::kDefault)
-    require(on_device == (device != nullptr), ErrorCode::kInvalidArgument, name, " (", address, ") is ",
-            device != nullptr ? "device" : "host", " memory, but the kind is ",
-            kKinds[static_cast<int>(kind)]);
-  if (device == nullptr) return;
-  const auto range = device->arena().find(address);
-  require(range.has_value(), ErrorCode::kInvalidArgument, name, " (", address,
-          ") lies in no live allocation of device ", device->index());
-  const size_t rest = range->begin + range->size - static_cast<const char*>(address);
-  require(bytes <= rest, ErrorCode::kInvalidArgument, name, " (", address, "): ", bytes,
-          " bytes were asked for, but its allocation on device ", device->index(), " ends after ", rest);
+void check_place(const char* name, const void* address, bool on_device, CopyKind kind) {
+  constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device"};
+  if (kind == CopyKind::kDefault) return;
+  const bool is_device = Device::of(address) != nullptr;
+  require(on_device == is_device, ErrorCode::kInvalidArgument, name, " (", address, ") is ",
+          is_device ? "device" : "host", " memory, but the kind is ", kKinds[static_cast<int>(kind)]);
 }
 
 }  // namespace
@@ -87,12 +76,26 @@ void free_pinned(void* address) {
 
 void* find_pinned(const void* address) { return const_cast<char*>(pinned().find(address).first); }
 
+void check_range(const char* name, const void* address, size_t bytes) {
+  if (bytes == 0) return;
+  require(address != nullptr, ErrorCode::kInvalidArgument, name, " is null; ", bytes,
+          " bytes were asked for");
+  Device* device = Device::of(address);
+  if (device == nullptr) return;
+  const auto range = device->arena().find(address);
+  require(range.has_value(), ErrorCode::kInvalidArgument, name, " (", address,
+          ") lies in no live allocation of device ", device->index());
+  const size_t rest = range->begin + range->size - static_cast<const char*>(address);
+  require(bytes <= rest, ErrorCode::kInvalidArgument, name, " (", address, "): ", bytes,
+          " bytes were asked for, but its allocation on device ", device->index(), " ends after ", rest);
+}
+
 void check_copy(const void* to, const void* from, size_t bytes, CopyKind kind) {
   if (bytes == 0) return;
-  const bool to_device = kind == CopyKind::kHostToDevice || kind == CopyKind::kDeviceToDevice;
-  const bool from_device = kind == CopyKind::kDeviceToHost || kind == CopyKind::kDeviceToDevice;
-  check_range("dst", to, bytes, to_device, kind);
-  check_range("src", from, bytes, from_device, kind);
+  check_range("dst", to, bytes);
+  check_range("src", from, bytes);
+  check_place("dst", to, kind == CopyKind::kHostToDevice || kind == CopyKind::kDeviceToDevice, kind);
+  check_place("src", from, kind == CopyKind::kDeviceToHost || kind == CopyKind::kDeviceToDevice, kind);
 }
 
 void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {

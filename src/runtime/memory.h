@@ -19,6 +19,10 @@ void free_pinned(void* address);  ///< raises kInvalidArgument when `address` wa
 /// The pinned range that holds `address`: its start, or null.
 void* find_pinned(const void* address);
 
+/// Raises kInvalidArgument, naming the argument, when `address` is null or is device memory and the range
+/// leaves the live allocation that holds it. Host memory is the caller's business.
+void check_range(const char* name, const void* address, size_t bytes);
+
 enum class CopyKind : uint8_t { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
 
 /// Raises kInvalidArgument, naming the argument, when an address does not lie where `kind` says or its range

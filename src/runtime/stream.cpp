@@ -150,7 +150,7 @@ bool Stream::synchronize(std::optional<Duration> limit) {
   return true;
 }
 
-void Stream::abort() {
+void Stream::abort(std::optional<ErrorCode> reason) {
   Lock lock = lock_usable();
   bool dropped = false;
   std::vector<UniqueFunction> discarded;  // their destructors run without the lock
@@ -160,9 +160,9 @@ void Stream::abort() {
     task.wait_for = nullptr;
     task.lane = Lane::kShort;
   }
-  if (dropped && !error_)
-    error_ = std::make_exception_ptr(Error(ErrorCode::kAborted, concat("work of stream ", id_, " of device ",
-                                                                       device_, " was dropped by an abort")));
+  if (dropped && reason && !error_)
+    error_ = std::make_exception_ptr(
+        Error(*reason, concat("work of stream ", id_, " of device ", device_, " was dropped by an abort")));
   if (state_ == State::kParked) {
     state_ = State::kRunning;
     drain(lock, Lane::kShort);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/error.h"
 #include "base/unique_function.h"
 #include "runtime/event.h"
 #include "runtime/executor.h"
@@ -55,8 +56,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   /// passed. Raises the first error of the stream and clears it. The waiting thread runs kShort tasks itself.
   bool synchronize(std::optional<Duration> limit = std::nullopt);
   /// Drops the tasks that have not started and lets the running one end. The next synchronisation raises
-  /// kAborted if anything was dropped.
-  void abort();
+  /// `reason`, when there is one, if anything was dropped.
+  void abort(std::optional<ErrorCode> reason = ErrorCode::kAborted);
 
  private:
   friend class Executor;

@@ -1,0 +1,195 @@
+// Devices and contexts of acl_rt.h.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "abi/call.h"
+#include "abi/device_use.h"
+#include "abi/handle.h"
+#include "abi/limits.h"
+#include "acl/acl.h"
+#include "runtime/arena.h"
+#include "runtime/device.h"
+
+using namespace anynpu;
+
+namespace {
+
+int checked_device(int64_t id) {
+  require(id >= 0 && id < device_count(), ErrorCode::kInvalidDevice, "deviceId is ", id, "; 0 to ",
+          device_count() - 1, " are accepted");
+  return static_cast<int>(id);
+}
+
+/// How many CPUs the process may use: what stands here for cores of every kind.
+int64_t core_count() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+uint64_t hash_of_machine() {
+  std::ifstream file("/etc/machine-id");
+  std::string text;
+  file >> text;
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+int64_t device_attribute(aclrtDevAttr attribute) {
+  switch (attribute) {
+    case ACL_DEV_ATTR_AICORE_CORE_NUM:
+    case ACL_DEV_ATTR_CUBE_CORE_NUM:
+    case ACL_DEV_ATTR_VECTOR_CORE_NUM:
+      return core_count();
+    case ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE:
+      return static_cast<int64_t>(MemoryBudget::instance().total());
+    default:
+      abi::fail(ACL_ERROR_FEATURE_UNSUPPORTED, "attr is ", attribute,
+                "; the numbers of AI, cube and vector cores and the size of the memory are supported");
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+aclError aclrtGetDeviceCount(uint32_t* count) {
+  return abi::call("aclrtGetDeviceCount",
+                   [&] { abi::out(count, "count") = static_cast<uint32_t>(device_count()); });
+}
+
+aclError aclrtSetDevice(int32_t deviceId) {
+  return abi::call("aclrtSetDevice", [&] { Context::use_default(checked_device(deviceId)); });
+}
+
+aclError aclrtResetDevice(int32_t deviceId) {
+  return abi::call("aclrtResetDevice", [&] { abi::unuse_device(checked_device(deviceId), false); });
+}
+
+aclError aclrtResetDeviceForce(int32_t deviceId) {
+  return abi::call("aclrtResetDeviceForce", [&] { abi::unuse_device(checked_device(deviceId), true); });
+}
+
+aclError aclrtGetDevice(int32_t* deviceId) {
+  return abi::call("aclrtGetDevice", [&] { abi::out(deviceId, "deviceId") = Context::current()->device(); });
+}
+
+aclError aclrtSynchronizeDevice() {
+  return abi::call("aclrtSynchronizeDevice", [] { Device::get(Context::current()->device()).synchronize(); });
+}
+
+aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
+  return abi::call("aclrtSynchronizeDeviceWithTimeout", [&] {
+    const auto limit = abi::limit_of(timeout);
+    Device& device = Device::get(Context::current()->device());
+    abi::check(device.synchronize(limit), ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "work of device ", device.index(),
+               " is not done after timeout = ", timeout, " ms");
+  });
+}
+
+aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout) {
+  return abi::call("aclrtDeviceTaskAbort", [&] {
+    Device& device = Device::get(checked_device(deviceId));
+    const auto limit =
+        timeout == 0 ? std::nullopt : std::optional<Duration>(std::chrono::milliseconds(timeout));
+    abi::check(device.abort(limit), ACL_ERROR_RT_WAIT_TIMEOUT, "tasks of device ", deviceId,
+               " still run after timeout = ", timeout, " ms");
+  });
+}
+
+aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus* deviceStatus) {
+  return abi::call("aclrtQueryDeviceStatus", [&] {
+    (void)checked_device(deviceId);
+    abi::out(deviceStatus, "deviceStatus") = ACL_RT_DEVICE_STATUS_NORMAL;
+  });
+}
+
+aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t* value) {
+  return abi::call("aclrtGetDeviceInfo", [&] {
+    (void)checked_device(deviceId);
+    abi::out(value, "value") = device_attribute(attr);
+  });
+}
+
+aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int64_t* value) {
+  return abi::call("aclGetDeviceCapability", [&] {
+    (void)checked_device(deviceId);
+    abi::check(deviceInfo == ACL_DEVICE_INFO_AI_CORE_NUM || deviceInfo == ACL_DEVICE_INFO_VECTOR_CORE_NUM,
+               ACL_ERROR_FEATURE_UNSUPPORTED, "deviceInfo is ", deviceInfo,
+               "; the numbers of AI and vector cores are supported");
+    abi::out(value, "value") = core_count();
+  });
+}
+
+aclError aclrtDeviceGetBareTgid(int32_t* pid) {
+  return abi::call("aclrtDeviceGetBareTgid", [&] { abi::out(pid, "pid") = getpid(); });
+}
+
+aclError aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid* uuid) {
+  return abi::call("aclrtDeviceGetUuid", [&] {
+    const uint64_t parts[] = {hash_of_machine(), static_cast<uint64_t>(checked_device(deviceId))};
+    std::memcpy(abi::out(uuid, "uuid").bytes, parts, sizeof(uuid->bytes));
+  });
+}
+
+aclError aclrtGetLogicDevIdByUserDevId(const int32_t userDeviceId, int32_t* const logicDeviceId) {
+  return abi::call("aclrtGetLogicDevIdByUserDevId",
+                   [&] { abi::out(logicDeviceId, "logicDeviceId") = checked_device(userDeviceId); });
+}
+
+aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
+  return abi::call("aclrtGetMemInfo", [&] {
+    const bool high_bandwidth = attr == ACL_HBM_MEM || attr == ACL_HBM_MEM_HUGE ||
+                                attr == ACL_HBM_MEM_NORMAL || attr == ACL_HBM_MEM_P2P_HUGE ||
+                                attr == ACL_HBM_MEM_P2P_NORMAL;
+    abi::check(high_bandwidth, ACL_ERROR_FEATURE_UNSUPPORTED, "attr is ", attr,
+               "; the device has high-bandwidth memory only, without pages of 1 GiB (ACL_HBM_MEM)");
+    (void)Context::current();
+    const MemoryBudget& budget = MemoryBudget::instance();
+    size_t& free_bytes = abi::out(free, "free");
+    abi::out(total, "total") = budget.total();
+    free_bytes = budget.total() - budget.committed();
+  });
+}
+
+aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
+  return abi::call("aclrtCreateContext", [&] {
+    aclrtContext& place = abi::out(context, "context");
+    const auto created = Context::create(checked_device(deviceId));
+    created->make_current();
+    place = abi::add_handle(abi::Kind::kContext, created->id(), created);
+  });
+}
+
+aclError aclrtDestroyContext(aclrtContext context) {
+  return abi::call("aclrtDestroyContext", [&] {
+    const auto found = abi::handle<Context>(context, "context");
+    abi::check(!found->is_default(), ACL_ERROR_INVALID_PARAM,
+               "context is the default one of its device; aclrtResetDevice ends it");
+    abi::destroy_context(*found);
+  });
+}
+
+aclError aclrtSetCurrentContext(aclrtContext context) {
+  return abi::call("aclrtSetCurrentContext",
+                   [&] { abi::handle<Context>(context, "context")->make_current(); });
+}
+
+aclError aclrtGetCurrentContext(aclrtContext* context) {
+  return abi::call("aclrtGetCurrentContext", [&] {
+    const auto current = Context::current();
+    abi::out(context, "context") = abi::add_handle(abi::Kind::kContext, current->id(), current);
+  });
+}
+
+aclError aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t* flags, int32_t* active) {
+  return abi::call("aclrtGetPrimaryCtxState", [&] {
+    abi::out(active, "active") = Context::uses_of_default(checked_device(deviceId)) != 0;
+    if (flags != nullptr) *flags = 0;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,274 @@
+// Memory and copies of acl_rt.h.
+
+#include "abi/call.h"
+#include "abi/handle.h"
+#include "acl/acl.h"
+#include "runtime/arena.h"
+#include "runtime/device.h"
+#include "runtime/memory.h"
+
+using namespace anynpu;
+
+namespace {
+
+/// The unit that sizes are rounded up to under a policy for pages. All memory serves all devices, so that the
+/// policies for access between devices are those without it.
+size_t unit_of(aclrtMemMallocPolicy policy) {
+  switch (policy & ~ACL_MEM_TYPE_HIGH_BAND_WIDTH) {
+    case ACL_MEM_MALLOC_HUGE_FIRST:
+    case ACL_MEM_MALLOC_HUGE_FIRST_P2P:
+    case ACL_MEM_MALLOC_NORMAL_ONLY:
+    case ACL_MEM_MALLOC_NORMAL_ONLY_P2P:
+      return 1;
+    case ACL_MEM_MALLOC_HUGE_ONLY:
+    case ACL_MEM_MALLOC_HUGE_ONLY_P2P:
+      return Arena::kHugePage;
+    default:
+      break;
+  }
+  constexpr int kPublished = ACL_MEM_MALLOC_HUGE1G_ONLY_P2P | ACL_MEM_TYPE_LOW_BAND_WIDTH |
+                             ACL_MEM_TYPE_HIGH_BAND_WIDTH | ACL_MEM_ACCESS_USER_SPACE_READONLY;
+  abi::fail((policy & ~kPublished) == 0 ? ACL_ERROR_FEATURE_UNSUPPORTED : ACL_ERROR_INVALID_PARAM,
+            "policy is ", policy,
+            "; the policies HUGE_FIRST, HUGE_ONLY and NORMAL_ONLY, their P2P forms and "
+            "ACL_MEM_TYPE_HIGH_BAND_WIDTH are supported");
+}
+
+void allocate(void** place, size_t size, aclrtMemMallocPolicy policy) {
+  void*& address = abi::out(place, "devPtr");
+  abi::check(size != 0, ACL_ERROR_INVALID_PARAM, "size is 0; 1 or more is accepted");
+  const size_t unit = unit_of(policy);
+  const size_t rounded = size <= SIZE_MAX - unit ? (size + unit - 1) / unit * unit : size;
+  address = Context::current()->allocate(rounded);
+}
+
+void allocate_host(void** place, uint64_t size, const char* argument) {
+  void*& address = abi::out(place, argument);
+  abi::check(size != 0, ACL_ERROR_INVALID_PARAM, "size is 0; 1 or more is accepted");
+  (void)Context::current();
+  address = allocate_pinned(size);
+}
+
+void check_room(const char* room_argument, size_t room, size_t count) {
+  abi::check(count <= room, ACL_ERROR_INVALID_PARAM, "count is ", count, ", but ", room_argument, " is ",
+             room);
+}
+
+/// `kind` as the runtime knows it; copies within and between devices must be what they say.
+CopyKind copy_kind(aclrtMemcpyKind kind, const void* to, const void* from) {
+  switch (kind) {
+    case ACL_MEMCPY_HOST_TO_HOST:
+      return CopyKind::kHostToHost;
+    case ACL_MEMCPY_HOST_TO_DEVICE:
+      return CopyKind::kHostToDevice;
+    case ACL_MEMCPY_DEVICE_TO_HOST:
+      return CopyKind::kDeviceToHost;
+    case ACL_MEMCPY_DEVICE_TO_DEVICE:
+      return CopyKind::kDeviceToDevice;
+    case ACL_MEMCPY_DEFAULT:
+      return CopyKind::kDefault;
+    case ACL_MEMCPY_INNER_DEVICE_TO_DEVICE:
+    case ACL_MEMCPY_INTER_DEVICE_TO_DEVICE: {
+      const bool one_device = Device::of(to) == Device::of(from);
+      abi::check(one_device == (kind == ACL_MEMCPY_INNER_DEVICE_TO_DEVICE), ACL_ERROR_INVALID_PARAM,
+                 "dst and src ", one_device ? "lie on one device" : "do not lie on one device",
+                 ", but kind is ", kind);
+      return CopyKind::kDeviceToDevice;
+    }
+    case ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE:
+      abi::fail(ACL_ERROR_FEATURE_UNSUPPORTED,
+                "kind is ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, which is not supported");
+  }
+  abi::fail(ACL_ERROR_INVALID_PARAM, "kind is ", static_cast<int>(kind),
+            "; the ACL_MEMCPY_ constants are accepted");
+}
+
+/// A copy of `rows` rows of `width` bytes that start `to_pitch` and `from_pitch` bytes apart.
+struct Copy {
+  void* to;
+  const void* from;
+  size_t width, rows = 1, to_pitch = 0, from_pitch = 0;
+
+  /// The bytes from the first to the last of the rows.
+  size_t span(size_t pitch) const { return width == 0 || rows == 0 ? 0 : (rows - 1) * pitch + width; }
+
+  void check(aclrtMemcpyKind kind) const {
+    Device::require_usable();
+    const CopyKind known = copy_kind(kind, to, from);
+    check_range("dst", to, span(to_pitch));
+    check_range("src", from, span(from_pitch));
+    check_copy(to, from, rows == 0 ? 0 : width, known);
+  }
+
+  void enqueue(Stream& stream) const {
+    if (width == 0) return;
+    for (size_t row = 0; row < rows; ++row)
+      copy_async(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+                 width, stream);
+  }
+
+  void run(aclrtMemcpyKind kind) const;
+  void run_async(aclrtMemcpyKind kind, aclrtStream handle) const;
+};
+
+/// Runs what `enqueue` puts on a stream, without order among other work, and waits for it.
+template <class F>
+void run_now(F enqueue) {
+  const auto stream = Stream::create(Context::current()->device());
+  enqueue(*stream);
+  stream->synchronize();
+}
+
+/// Host memory that is not pinned is the caller's again when the call returns.
+void wait_if_pageable(std::initializer_list<const void*> addresses, Stream& stream) {
+  for (const void* address : addresses)
+    if (place_of(address) == MemoryPlace::kHost) {
+      stream.record()->wait(std::nullopt);
+      return;
+    }
+}
+
+void Copy::run(aclrtMemcpyKind kind) const {
+  check(kind);
+  run_now([&](Stream& stream) { enqueue(stream); });
+}
+
+void Copy::run_async(aclrtMemcpyKind kind, aclrtStream handle) const {
+  abi::check(kind != ACL_MEMCPY_HOST_TO_HOST, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+             "kind is ACL_MEMCPY_HOST_TO_HOST; asynchronous copies have a device at one side or both");
+  check(kind);
+  const auto stream = abi::stream_or_default(handle);
+  enqueue(*stream);
+  wait_if_pageable({to, from}, *stream);
+}
+
+Copy rows(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height) {
+  abi::check(width <= dpitch && width <= spitch, ACL_ERROR_INVALID_PARAM, "width is ", width,
+             ", but dpitch is ", dpitch, " and spitch ", spitch, "; rows must not overlap");
+  const size_t pitch = std::max(dpitch, spitch);
+  abi::check(pitch == 0 || height <= SIZE_MAX / pitch, ACL_ERROR_INVALID_PARAM, "height is ", height,
+             "; so many rows of ", pitch, " bytes have no address");
+  return {dst, src, width, height, dpitch, spitch};
+}
+
+}  // namespace
+
+extern "C" {
+
+aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return abi::call("aclrtMalloc", [&] { allocate(devPtr, size, policy); });
+}
+
+aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return abi::call("aclrtMallocAlign32", [&] { allocate(devPtr, size, policy); });
+}
+
+aclError aclrtMallocCached(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return abi::call("aclrtMallocCached", [&] { allocate(devPtr, size, policy); });
+}
+
+aclError aclrtFree(void* devPtr) {
+  return abi::call("aclrtFree", [&] {
+    abi::check(devPtr != nullptr, ACL_ERROR_INVALID_PARAM,
+               "devPtr is null; what aclrtMalloc gave is accepted");
+    Context::free(devPtr);
+  });
+}
+
+aclError aclrtMallocHost(void** hostPtr, size_t size) {
+  return abi::call("aclrtMallocHost", [&] { allocate_host(hostPtr, size, "hostPtr"); });
+}
+
+aclError aclrtMallocHostWithCfg(void** ptr, uint64_t size, aclrtMallocConfig* cfg) {
+  return abi::call("aclrtMallocHostWithCfg", [&] {
+    const size_t attributes = cfg != nullptr ? cfg->numAttrs : 0;
+    abi::check(attributes == 0 || cfg->attrs != nullptr, ACL_ERROR_INVALID_PARAM, "cfg->attrs is null, but ",
+               attributes, " attributes are announced");
+    for (size_t i = 0; i < attributes; ++i)
+      abi::check(cfg->attrs[i].attr >= ACL_RT_MEM_ATTR_RSV && cfg->attrs[i].attr <= ACL_RT_MEM_ATTR_VA_FLAG,
+                 ACL_ERROR_INVALID_PARAM, "cfg->attrs[", i, "].attr is ", cfg->attrs[i].attr,
+                 "; the ACL_RT_MEM_ATTR_ constants are accepted");
+    allocate_host(ptr, size, "ptr");
+  });
+}
+
+aclError aclrtFreeHost(void* hostPtr) {
+  return abi::call("aclrtFreeHost", [&] {
+    abi::check(hostPtr != nullptr, ACL_ERROR_INVALID_PARAM,
+               "hostPtr is null; what aclrtMallocHost gave is accepted");
+    free_pinned(hostPtr);
+  });
+}
+
+aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attributes) {
+  return abi::call("aclrtPointerGetAttributes", [&] {
+    abi::check(ptr != nullptr, ACL_ERROR_INVALID_PARAM, "ptr is null; an address is accepted");
+    Device::require_usable();
+    aclrtPtrAttributes found = {};
+    found.location.type = ACL_MEM_LOCATION_TYPE_UNREGISTERED;
+    found.pageSize = Arena::kPage;
+    Device* device = Device::of(ptr);
+    if (device != nullptr && device->arena().find(ptr)) {
+      found.location = {static_cast<uint32_t>(device->index()), ACL_MEM_LOCATION_TYPE_DEVICE};
+    } else if (find_pinned(ptr) != nullptr) {
+      found.location.type = ACL_MEM_LOCATION_TYPE_HOST;
+    }
+    abi::out(attributes, "attributes") = found;
+  });
+}
+
+aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind) {
+  return abi::call("aclrtMemcpy", [&] {
+    check_room("destMax", destMax, count);
+    Copy{dst, src, count}.run(kind);
+  });
+}
+
+aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind,
+                          aclrtStream stream) {
+  return abi::call("aclrtMemcpyAsync", [&] {
+    check_room("destMax", destMax, count);
+    Copy{dst, src, count}.run_async(kind, stream);
+  });
+}
+
+aclError aclrtMemcpyAsyncWithCondition(void* dst, size_t destMax, const void* src, size_t count,
+                                       aclrtMemcpyKind kind, aclrtStream stream) {
+  return abi::call("aclrtMemcpyAsyncWithCondition", [&] {
+    check_room("destMax", destMax, count);
+    Copy{dst, src, count}.run_async(kind, stream);
+  });
+}
+
+aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height,
+                       aclrtMemcpyKind kind) {
+  return abi::call("aclrtMemcpy2d", [&] { rows(dst, dpitch, src, spitch, width, height).run(kind); });
+}
+
+aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width,
+                            size_t height, aclrtMemcpyKind kind, aclrtStream stream) {
+  return abi::call("aclrtMemcpy2dAsync",
+                   [&] { rows(dst, dpitch, src, spitch, width, height).run_async(kind, stream); });
+}
+
+aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count) {
+  return abi::call("aclrtMemset", [&] {
+    check_room("maxCount", maxCount, count);
+    Device::require_usable();
+    check_range("devPtr", devPtr, count);
+    run_now([&](Stream& stream) { fill_async(devPtr, static_cast<uint8_t>(value), count, stream); });
+  });
+}
+
+aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream) {
+  return abi::call("aclrtMemsetAsync", [&] {
+    check_room("maxCount", maxCount, count);
+    Device::require_usable();
+    check_range("devPtr", devPtr, count);
+    const auto order = abi::stream_or_default(stream);
+    fill_async(devPtr, static_cast<uint8_t>(value), count, *order);
+    wait_if_pageable({devPtr}, *order);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,104 @@
+#include "runtime/callbacks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/device.h"
+
+namespace anynpu {
+
+Callbacks::Outstanding::Outstanding(std::shared_ptr<Subscription> subscription)
+    : subscription_(std::move(subscription)) {
+  ++subscription_->outstanding;
+}
+
+Callbacks::Outstanding::~Outstanding() {
+  if (subscription_ != nullptr) --subscription_->outstanding;
+}
+
+Callbacks& Callbacks::instance() {
+  static auto* callbacks = new Callbacks;  // outlives every thread
+  return *callbacks;
+}
+
+void Callbacks::subscribe(uint64_t thread, const Stream& stream) {
+  Device::require_usable();
+  std::lock_guard lock(mutex_);
+  auto& subscription = subscriptions_[stream.id()];
+  require(subscription == nullptr, ErrorCode::kAlreadySubscribed, "stream ", stream.id(),
+          " is subscribed to thread ", subscription ? subscription->thread : 0, " already");
+  subscription = std::make_shared<Subscription>(thread);
+  ++threads_[thread].streams;
+}
+
+void Callbacks::unsubscribe(uint64_t thread, const Stream& stream) {
+  Device::require_usable();
+  std::lock_guard lock(mutex_);
+  const auto found = subscriptions_.find(stream.id());
+  require(found != subscriptions_.end() && found->second->thread == thread, ErrorCode::kStreamNotSubscribed,
+          "stream ", stream.id(), " is not subscribed to thread ", thread);
+  const int outstanding = found->second->outstanding;
+  require(outstanding == 0, ErrorCode::kInvalidArgument, outstanding, " callbacks launched on stream ",
+          stream.id(), " have not run; thread ", thread, " must process them first");
+  subscriptions_.erase(found);
+  if (--threads_[thread].streams == 0) threads_.erase(thread);
+  changed_.notify_all();
+}
+
+void Callbacks::launch(Stream& stream, UniqueFunction function, bool block) {
+  Device::require_usable();
+  std::unique_lock lock(mutex_);
+  const auto found = subscriptions_.find(stream.id());
+  require(found != subscriptions_.end(), ErrorCode::kStreamNotSubscribed, "stream ", stream.id(),
+          " is not subscribed to a thread that would run the callback");
+  const uint64_t thread = found->second->thread;
+  auto ran = std::make_shared<Recording>();
+  Callback callback{std::move(function), ran, Outstanding(found->second)};
+  lock.unlock();
+  stream.launch(Lane::kShort, [this, thread, callback = std::move(callback)]() mutable {
+    deliver(thread, std::move(callback));
+  });
+  if (block) stream.wait(std::move(ran));
+}
+
+void Callbacks::deliver(uint64_t thread, Callback callback) {
+  std::lock_guard lock(mutex_);
+  threads_[thread].ready.push_back(std::move(callback));  // subscribed: the callback is outstanding
+  changed_.notify_all();
+}
+
+bool Callbacks::run_next(uint64_t thread, std::optional<Duration> limit) {
+  using Clock = Recording::Clock;
+  const auto deadline = Clock::now() + limit.value_or(Duration::zero());
+  Device::require_usable();
+  std::unique_lock lock(mutex_);
+  auto found = threads_.end();
+  while (true) {
+    found = threads_.find(thread);
+    require(found != threads_.end(), ErrorCode::kThreadNotSubscribed, "no stream is subscribed to thread ",
+            thread);
+    if (!found->second.ready.empty()) break;
+    Device::require_usable();
+    if (limit && Clock::now() >= deadline) return false;
+    const auto slice = Clock::now() + kShutdownPoll;
+    changed_.wait_until(lock, limit ? std::min(deadline, slice) : slice);
+  }
+  auto ran = found->second.ready.front().ran;
+  std::exception_ptr error;
+  {
+    Callback callback = std::move(found->second.ready.front());
+    found->second.ready.pop_front();
+    lock.unlock();
+    try {
+      callback.function();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }  // no longer outstanding once the stream goes on
+  ran->complete(nullptr);
+  if (error) std::rethrow_exception(error);
+  return true;
+}
+
+}  // namespace anynpu

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "base/unique_function.h"
+#include "runtime/event.h"
+#include "runtime/stream.h"
+
+namespace anynpu {
+
+/// Callbacks that a thread of the user's choice runs. A stream is subscribed to one thread (a thread may
+/// serve many streams); a callback reaches its thread in the stream's order, and the thread runs one whenever
+/// it asks. No thread of the runtime waits meanwhile. Thread-safe.
+class Callbacks {
+ public:
+  static Callbacks& instance();
+
+  /// Raises kAlreadySubscribed when the stream has a thread.
+  void subscribe(uint64_t thread, const Stream& stream);
+  /// Raises kStreamNotSubscribed when that is not the stream's thread, kInvalidArgument while callbacks that
+  /// were launched on the stream have not run: nobody would run them.
+  void unsubscribe(uint64_t thread, const Stream& stream);
+
+  /// Enqueues `function`; with `block`, what is enqueued on the stream later starts after it ran. Raises
+  /// kStreamNotSubscribed.
+  void launch(Stream& stream, UniqueFunction function, bool block);
+
+  /// Runs the next callback that reached `thread`, waiting for one at most `limit`; false when that passed.
+  /// An exception of the callback arrives here. Raises kThreadNotSubscribed, also when the last subscription
+  /// ends meanwhile.
+  bool run_next(uint64_t thread, std::optional<Duration> limit);
+
+ private:
+  struct Subscription {
+    uint64_t thread;
+    std::atomic<int> outstanding = 0;  // launched, and neither run nor dropped
+  };
+  /// Counts a callback as outstanding for as long as it exists.
+  class Outstanding {
+   public:
+    explicit Outstanding(std::shared_ptr<Subscription> subscription);
+    Outstanding(Outstanding&&) noexcept = default;
+    ~Outstanding();
+
+   private:
+    std::shared_ptr<Subscription> subscription_;
+  };
+  struct Callback {
+    UniqueFunction function;
+    std::shared_ptr<Recording> ran;
+    Outstanding outstanding;
+  };
+  struct Thread {
+    int streams = 0;
+    std::deque<Callback> ready;
+  };
+
+  void deliver(uint64_t thread, Callback callback);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unordered_map<uint64_t, std::shared_ptr<Subscription>> subscriptions_;  // by stream id
+  std::unordered_map<uint64_t, Thread> threads_;
+};
+
+}  // namespace anynpu

@@ -1,0 +1,169 @@
+#include "runtime/context.h"
+
+#include <exception>
+#include <map>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/device.h"
+
+namespace anynpu {
+namespace {
+
+std::atomic<uint64_t> next_id = 1;
+
+/// The context that the thread chose on that context's device; null or of another device: the default one.
+thread_local std::shared_ptr<Context> chosen;
+
+/// The default context of a device, and what ends with it.
+struct Default {
+  std::mutex mutex;
+  uint64_t uses = 0;
+  bool released = false;  // by unuse_default(), until the next use
+  std::shared_ptr<Context> context;
+  std::unordered_set<void*> memory;
+};
+
+Default& default_entry(int device) {
+  static std::mutex mutex;
+  static auto* entries = new std::map<int, Default>;  // outlives every thread
+  std::lock_guard lock(mutex);
+  return (*entries)[device];
+}
+
+/// Calls `function`, and keeps its exception when it is the first.
+template <class F>
+void keep_first_error(std::exception_ptr& first, F function) {
+  try {
+    function();
+  } catch (...) {
+    if (!first) first = std::current_exception();
+  }
+}
+
+}  // namespace
+
+Context::Context(int device, bool is_default)
+    : device_(device),
+      id_(next_id++),
+      is_default_(is_default),
+      default_stream_(is_default ? Device::get(device).default_stream_ptr()
+                                 : Device::get(device).create_stream()) {}
+
+std::shared_ptr<Context> Context::create(int device) {
+  return std::shared_ptr<Context>(new Context(device, false));
+}
+
+std::shared_ptr<Context> Context::current() {
+  Device::require_usable();
+  const std::optional<int> device = thread_device();
+  require(device.has_value(), ErrorCode::kNoContext,
+          "the calling thread has no current context: it has set no device");
+  if (chosen == nullptr || chosen->device() != *device) return default_of(*device);
+  require(!chosen->released_, ErrorCode::kNoContext, "the calling thread's context of device ", *device,
+          " was destroyed");
+  return chosen;
+}
+
+void Context::make_current() {
+  Device::require_usable();
+  require(!released_, ErrorCode::kInvalidHandle, "the context of device ", device_, " was destroyed");
+  set_thread_device(device_);
+  chosen = is_default_ ? nullptr : shared_from_this();
+}
+
+std::shared_ptr<Context> Context::default_of(int device) {
+  Default& entry = default_entry(device);
+  std::lock_guard lock(entry.mutex);
+  require(!entry.released, ErrorCode::kNoContext, "the calling thread has no current context: device ",
+          device, " was reset; set it again");
+  if (entry.context == nullptr) entry.context.reset(new Context(device, true));
+  return entry.context;
+}
+
+void Context::use_default(int device) {
+  (void)Device::get(device);  // raises before anything is counted
+  Default& entry = default_entry(device);
+  {
+    std::lock_guard lock(entry.mutex);
+    ++entry.uses;
+    entry.released = false;
+  }
+  default_of(device)->make_current();
+}
+
+void Context::unuse_default(int device, bool all) {
+  Device& of_device = Device::get(device);
+  Default& entry = default_entry(device);
+  std::shared_ptr<Context> context;
+  std::unordered_set<void*> memory;
+  {
+    std::lock_guard lock(entry.mutex);
+    require(entry.uses != 0, ErrorCode::kNoContext, "device ", device,
+            " is not set: each reset takes one setting of the device back");
+    entry.uses = all ? 0 : entry.uses - 1;
+    if (entry.uses != 0) return;
+    entry.released = true;
+    context = std::exchange(entry.context, nullptr);
+    memory.swap(entry.memory);
+  }
+  std::exception_ptr error;
+  keep_first_error(error, [&] { of_device.synchronize(); });
+  if (context != nullptr) context->released_ = true;
+  for (void* address : memory) of_device.arena().free(address);
+  if (error) std::rethrow_exception(error);
+}
+
+uint64_t Context::uses_of_default(int device) {
+  Default& entry = default_entry(device);
+  std::lock_guard lock(entry.mutex);
+  return entry.uses;
+}
+
+std::shared_ptr<Stream> Context::create_stream(StreamConfig config) {
+  auto stream = Device::get(device_).create_stream(config);
+  std::lock_guard lock(mutex_);
+  std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
+  streams_.push_back(stream);
+  return stream;
+}
+
+void Context::release() {
+  Device::require_usable();
+  std::vector<std::shared_ptr<Stream>> streams = {default_stream_};
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& weak : streams_)
+      if (auto stream = weak.lock()) streams.push_back(std::move(stream));
+  }
+  std::exception_ptr error;
+  for (const auto& stream : streams) keep_first_error(error, [&] { stream->synchronize(); });
+  released_ = true;
+  if (error) std::rethrow_exception(error);
+}
+
+void* Context::allocate(size_t size) {
+  void* address = Device::get(device_).arena().allocate(size);
+  Default& entry = default_entry(device_);
+  std::lock_guard lock(entry.mutex);
+  entry.memory.insert(address);
+  return address;
+}
+
+void Context::free(void* address) {
+  Device::require_usable();
+  Device* device = Device::of(address);
+  require(device != nullptr, ErrorCode::kInvalidArgument, "device memory: ", address,
+          " is not an address of a device");
+  Default& entry = default_entry(device->index());
+  {
+    std::lock_guard lock(entry.mutex);
+    require(entry.memory.erase(address) != 0, ErrorCode::kInvalidArgument, "device memory: ", address,
+            " is not the start of a live allocation of device ", device->index());
+  }
+  device->arena().free(address);
+}
+
+}  // namespace anynpu

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/stream.h"
+
+namespace anynpu {
+
+/// What a thread works in: a device, a default stream, and the streams made in it. Each device has a default
+/// context that its users share; more can be created. Current in a thread is, on the thread's device, the
+/// context that the thread chose last there, else the default one. Thread-safe.
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  static std::shared_ptr<Context> create(int device);
+  Context(const Context&) = delete;
+
+  /// The calling thread's. Raises kNoContext where the thread has no device, or the context was released.
+  static std::shared_ptr<Context> current();
+  void make_current();  ///< raises kInvalidHandle when it was released
+
+  /// Makes the default context of `device` current and counts one use of it.
+  static void use_default(int device);
+  /// Takes back one use of the default context of `device`, or all. The last waits for all work of the
+  /// device, releases the context and frees the device memory that was allocated through contexts. Raises
+  /// kNoContext when there is no use; an error of that work after the release.
+  static void unuse_default(int device, bool all);
+  static uint64_t uses_of_default(int device);
+
+  int device() const { return device_; }
+  uint64_t id() const { return id_; }  ///< unique in the process, never reused
+  bool is_default() const { return is_default_; }
+  bool released() const { return released_; }
+  const std::shared_ptr<Stream>& default_stream() const { return default_stream_; }
+  std::shared_ptr<Stream> create_stream(StreamConfig config);
+
+  /// Waits for the work of its streams; from then on it is current nowhere. Raises the first error of that
+  /// work after the release.
+  void release();
+
+  /// Device memory of the context's device, which lives until it is freed or the default context released.
+  void* allocate(size_t size);
+  static void free(void* address);  ///< raises kInvalidArgument when allocate() did not give it
+
+ private:
+  Context(int device, bool is_default);
+  static std::shared_ptr<Context> default_of(int device);
+
+  const int device_;
+  const uint64_t id_;
+  const bool is_default_;
+  const std::shared_ptr<Stream> default_stream_;
+  std::atomic<bool> released_ = false;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Stream>> streams_;
+};
+
+}  // namespace anynpu
