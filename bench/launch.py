@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -34,13 +35,13 @@ class Act:
 
 
 ACTS = {
-    "futex_wake_up": Act("wake a thread on another core by futex, one way"),
-    "launch_short": Act("launch and drain, empty task, caller runs it", limit=LAUNCH_LIMIT),
+    "futex_wake_up": Act("wake a thread on another core (futex)"),
+    "launch_short": Act("launch and drain, run by the caller", limit=LAUNCH_LIMIT),
     "launch_parallel": Act("launch and drain, compute thread asleep"),
     "launch_host": Act("launch and drain, service thread asleep"),
-    "queued_short": Act("one of 1,000 queued tasks, caller runs it", limit=LAUNCH_LIMIT),
-    "queued_parallel": Act("one of 1,000 queued tasks, compute thread", limit=LAUNCH_LIMIT),
-    "queued_host": Act("one of 1,000 queued tasks, service thread", limit=LAUNCH_LIMIT),
+    "queued_short": Act("one of 1,000 queued, run by the caller", limit=LAUNCH_LIMIT),
+    "queued_parallel": Act("one of 1,000 queued, compute thread", limit=LAUNCH_LIMIT),
+    "queued_host": Act("one of 1,000 queued, service thread", limit=LAUNCH_LIMIT),
     "copy_4k": Act("copy 4 KiB on the device", limit=LAUNCH_LIMIT),
     "event_record": Act("record an event", limit=LAUNCH_LIMIT),
     "pool_4k": Act("allocate and free 4 KiB", "mmap_4k", ALLOCATION_LIMIT, ALLOCATION_GAIN),
@@ -110,8 +111,8 @@ def result_of_act(name, act, times):
 
 def ratio_text(name, result):
     if ACTS[name].gain is not None:
-        return f"{1 / result.ratio:,.0f} times faster than mmap, touch, munmap"
-    return f"{result.ratio:.3g} wake-ups"
+        return f"{1 / result.ratio:,.0f} times faster than mmap"
+    return f"{result.ratio:.4f} wake-ups"
 
 
 def acts_table(results):
@@ -228,6 +229,8 @@ def main():
         options.json.write_text(json.dumps({k: dataclasses.asdict(v) for k, v in results.items()}, indent=1))
     missed = [result.title for result in results.values() if result.met is False]
     console.print(f"missed: {'; '.join(missed)}" if missed else "every aim is met")
+    if (load := os.getloadavg()[0]) > os.cpu_count() + 1:
+        console.print(f"[yellow]load average {load:.1f}[/]: other work disturbed these figures")
     return 1 if missed and options.strict else 0
 
 

@@ -177,7 +177,7 @@ def generate(**options):
             tokens = model.generate(
                 prompts.to(device),
                 attention_mask=mask.to(device),
-                max_new_tokens=8 if quick else 48,
+                max_new_tokens=8 if quick else 32,
                 do_sample=False,
                 **options,
             )
@@ -204,12 +204,12 @@ WORKLOADS = {
     ),
     "text_f32": Workload(
         text_llama,
-        Stage("Llama on text, train f32", train_text(None), 200, 8, F32_TOLERANCE),
+        Stage("Llama on text, train f32", train_text(None), 150, 8, F32_TOLERANCE),
         Stage("Llama on text, continue it, greedy", continue_text, 8, show=text_of_tokens),
     ),
     "text_f16": Workload(
         text_llama,
-        Stage("Llama on text, train AMP f16", train_text(torch.float16), 20, 8, AMP_TOLERANCE),
+        Stage("Llama on text, train AMP f16", train_text(torch.float16), 10, 8, AMP_TOLERANCE),
     ),
     "transformers_train": Workload(
         transformers_llama,
@@ -217,7 +217,7 @@ WORKLOADS = {
     ),
     "transformers_generate": Workload(
         transformers_llama,
-        Stage("transformers, generate() greedy", generate(), 4),
+        Stage("transformers, generate() greedy", generate(), 3),
         Stage("transformers, generate() 4 beams", generate(num_beams=4), 2),
     ),
 }
