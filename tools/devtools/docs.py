@@ -23,7 +23,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from . import ROOT, build
+from . import ROOT
 
 QUOTE = re.compile(r"(<!-- quote: (\S+)#(\S+) -->\n```\w*\n)(.*?)(```)", re.DOTALL)
 TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
@@ -40,10 +40,16 @@ def quoted(source: str, marker: str) -> str:
 
 
 def options_table() -> str:
-    """All options, as the library itself lists them."""
-    program = build.folder("release") / "tools" / "list_options"
-    rows = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
-    return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
+    """All options, as the libraries themselves list them."""
+    program = "import torch_npu._C as c\nfor o in c.options(): print(*o, sep='\\t')"
+    listed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    rows = (line.split("\t") for line in listed.splitlines())
+    return "\n".join(
+        ["| variable | default | meaning |", "|---|---|---|"]
+        + [f"| `{name}` | {default or 'unset'} | {meaning} |" for name, default, meaning in rows]
+    )
 
 
 def acl_table() -> str:

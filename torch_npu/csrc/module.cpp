@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "base/options.h"
 #include "runtime/device.h"
 #include "torch_npu/csrc/counters.h"
 #include "torch_npu/csrc/errors.h"
@@ -93,6 +94,15 @@ void bind_devices(py::module& m) {
           return elapsed_ms(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end));
         }),
         "Milliseconds between two events, by torch.Event.event_id.");
+  m.def(
+      "options",
+      [] {
+        py::list options;
+        for (const anynpu::Option* option : anynpu::all_options())
+          options.append(py::make_tuple(option->name(), option->fallback(), option->help()));
+        return options;
+      },
+      "Every environment variable that the libraries read: (name, default or '', meaning).");
   m.def("require_usable", torch::wrap_pybind_function([] { npu_call(anynpu::Device::require_usable); }),
         "Raises where no device can be used (any more). Starts none.");
   m.def("settle_autograd", torch::wrap_pybind_function_no_gil(settle_autograd),
