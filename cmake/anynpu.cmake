@@ -27,9 +27,10 @@ function(anynpu_layer name)
   target_link_libraries(anynpu PRIVATE anynpu_${name})
 endfunction()
 
-# Puts a target's library where the Python package finds it.
+# Puts a target's library where the Python package finds it, in the source tree as in a wheel.
 function(anynpu_output target subdirectory)
   set_target_properties(${target} PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${ANYNPU_PYTHON_DIR}/torch_npu/${subdirectory}
     BUILD_WITH_INSTALL_RPATH ON)
+  install(TARGETS ${target} LIBRARY DESTINATION torch_npu/${subdirectory})
 endfunction()

@@ -19,7 +19,11 @@ COMMON = [
     f"-DPython_EXECUTABLE={sys.executable}",
 ]
 # So that ccache serves precompiled headers too, and clones in other folders.
-CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1", "CCACHE_SLOPPINESS": "pch_defines,time_macros"}
+CCACHE = {
+    "CCACHE_BASEDIR": str(ROOT),
+    "CCACHE_NOHASHDIR": "1",
+    "CCACHE_SLOPPINESS": "pch_defines,time_macros",
+}
 NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF"]
 FLAVOURS = {
     "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
