@@ -129,6 +129,9 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
   return copy_from(self, target, false);
 }
 
+/// Copies at once: PyTorch's copy-on-write storages need memory whose context is its address, and ours is a block.
+Tensor lazy_clone(const Tensor& self) { return at::clone_preserve_strides(self); }
+
 Scalar local_scalar_dense(const Tensor& self) {
   wait_for_stream(current_runtime_stream(self.device()));
   return at::native::_local_scalar_dense_cpu(borrowed_alias(self, false));
@@ -163,6 +166,7 @@ Tensor& zero_(Tensor& self) { return fill_scalar_(self, 0); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_lazy_clone", lazy_clone);
   m.impl("_local_scalar_dense", local_scalar_dense);
   m.impl("copy_", copy_);
   m.impl("fill_.Scalar", fill_scalar_);
