@@ -130,7 +130,7 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
 }
 
 /// Copies at once: PyTorch's copy-on-write storages need memory whose context is its address, and ours is a block.
-Tensor lazy_clone(const Tensor& self) { return at::clone_preserve_strides(self); }
+Tensor lazy_clone(const Tensor& self) { return self.clone(); }
 
 Scalar local_scalar_dense(const Tensor& self) {
   wait_for_stream(current_runtime_stream(self.device()));
