@@ -62,6 +62,7 @@ struct BlockPool::Segment {
   BlockPool* pool;
   uint64_t stream;
   MemoryKind kind;
+  Bins& bins;  ///< of that stream and kind
   size_t size;
   Block* first;
 };
@@ -253,7 +254,7 @@ BlockPool::Bins& BlockPool::bins(uint64_t stream, MemoryKind kind) {
 void BlockPool::link(Block* block) {
   const Segment& segment = *block->segment;
   block->state = Block::kFree;
-  bins(segment.stream, segment.kind).insert(block);
+  segment.bins.insert(block);
   if (block->is_whole_segment()) return;
   count(stats_.inactive_split, segment.kind, 1);
   count(stats_.inactive_split_bytes, segment.kind, static_cast<int64_t>(block->size));
@@ -261,7 +262,7 @@ void BlockPool::link(Block* block) {
 
 void BlockPool::unlink(Block* block) {
   const Segment& segment = *block->segment;
-  bins(segment.stream, segment.kind).remove(block);
+  segment.bins.remove(block);
   if (block->is_whole_segment()) return;
   count(stats_.inactive_split, segment.kind, -1);
   count(stats_.inactive_split_bytes, segment.kind, -static_cast<int64_t>(block->size));
@@ -333,7 +334,7 @@ Block* BlockPool::new_segment(size_t size, uint64_t stream, MemoryKind kind) {
           ErrorCode::kOutOfMemory, "device ", arena_.device(), " may reserve ", limit, " bytes");
   auto* address = static_cast<char*>(arena_.allocate(bytes));
   auto& segment = segments_[address];
-  segment.reset(new Segment{this, stream, kind, bytes, nullptr});
+  segment.reset(new Segment{this, stream, kind, bins(stream, kind), bytes, nullptr});
   segment->first = new_block(segment.get(), address, bytes);
   ++stats_.num_device_alloc;
   count(stats_.segment, kind, 1);

@@ -1,9 +1,9 @@
 #include "runtime/context.h"
 
+#include <array>
 #include <exception>
-#include <map>
 #include <optional>
-#include <unordered_set>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -23,14 +23,12 @@ struct Default {
   uint64_t uses = 0;
   bool released = false;  // by unuse_default(), until the next use
   std::shared_ptr<Context> context;
-  std::unordered_set<void*> memory;
+  std::set<void*> memory;
 };
 
 Default& default_entry(int device) {
-  static std::mutex mutex;
-  static auto* entries = new std::map<int, Default>;  // outlives every thread
-  std::lock_guard lock(mutex);
-  return (*entries)[device];
+  static auto* entries = new std::array<Default, kMostDevices>;  // outlives every thread
+  return entries->at(device);
 }
 
 /// Calls `function`, and keeps its exception when it is the first.
@@ -98,7 +96,7 @@ void Context::unuse_default(int device, bool all) {
   Device& of_device = Device::get(device);
   Default& entry = default_entry(device);
   std::shared_ptr<Context> context;
-  std::unordered_set<void*> memory;
+  std::set<void*> memory;
   {
     std::lock_guard lock(entry.mutex);
     require(entry.uses != 0, ErrorCode::kNoContext, "device ", device,

@@ -19,7 +19,6 @@ Option ranks_option("LOCAL_WORLD_SIZE", "1", "set by torchrun: the number of ran
 
 Option soc_option("ANYNPU_SOC", "Ascend910B2", "name of the processor that the devices pass for");
 
-constexpr int kMostDevices = 64;
 constexpr auto kExitLimit = std::chrono::seconds(2);
 
 std::mutex starting;

@@ -12,6 +12,8 @@
 
 namespace anynpu {
 
+constexpr int kMostDevices = 64;
+
 /// How many devices there are: ANYNPU_DEVICES; unset, LOCAL_WORLD_SIZE where torchrun set it, else 1. Starts
 /// nothing, so a process that only asked may fork freely.
 int device_count();

@@ -1,0 +1,127 @@
+"""Programs that users of AscendCL write: they see include/ and libascendcl.so. And what the library shows."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+LIBRARIES = ROOT / "torch_npu" / "lib"
+WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
+COMPILERS = {".cpp": ["g++", "-std=c++17"], ".c": ["gcc", "-std=c11"]}
+
+# The codes that are published for each step of lifecycle.cpp.
+LIFECYCLE = {
+    "count_before_init": 0,
+    "init": 0,
+    "init_again": 100002,
+    "no_context": 107002,
+    "own_context": 0,
+    "bad_device": 107001,
+    "set_device": 0,
+    "malloc": 0,
+    "upload": 0,
+    "too_small": 100000,
+    "untouched": 1,
+    "download": 0,
+    "same": 1,
+    "free": 0,
+    "free_again": 107000,
+    "free_null": 100000,
+    "reset_device": 0,
+    "finalize": 0,
+    "finalize_again": 100037,
+}
+
+
+def functions():
+    """The rows of the table of functions: name, type, why it is not supported."""
+    with open(ROOT / "tools/abi/acl_functions.tsv", newline="") as file:
+        for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            if not row[0].startswith("#"):
+                yield row[1], row[2], row[5]
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Compiles a program of this folder, runs it and returns what it printed."""
+
+    def run(source):
+        binary = tmp_path / "program"
+        compiler = COMPILERS[Path(source).suffix]
+        link = [f"-L{LIBRARIES}", "-lascendcl", f"-Wl,-rpath,{LIBRARIES}", "-pthread"]
+        subprocess.run(
+            [*compiler, *WARNINGS, f"-I{ROOT / 'include'}", HERE / source, "-o", binary, *link], check=True
+        )
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("ANYNPU_")}
+        done = subprocess.run([binary], capture_output=True, text=True, timeout=120, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_c_program(program):
+    assert program("minimal.c") == "Ascend910B2 41\n"
+
+
+def test_lifecycle_and_contexts_of_threads(program):
+    printed = dict(line.split() for line in program("lifecycle.cpp").splitlines())
+    assert printed == {name: str(code) for name, code in LIFECYCLE.items()}
+
+
+def test_a_pipeline_of_two_streams(program):
+    expected = sum((i % 2048) ** 2 for i in range(12_000))
+    printed = program("pipeline.cpp")
+    assert printed.startswith("0 wrong")
+    # The squares are exact in float32, and so is their sum in double.
+    assert printed == f"0 wrong, sum {expected}\n"
+
+
+def test_the_library_shows_every_function_and_nothing_else():
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", LIBRARIES / "libascendcl.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = {line.split()[-1] for line in listed.stdout.splitlines()}
+    assert shown == {name for name, _, _ in functions()}
+
+
+# Calls each function with nothing, and tells what it returned and what the message was.
+CALL_ALL = """
+import ctypes, json, sys
+library = ctypes.CDLL(sys.argv[1])
+library.aclGetRecentErrMsg.restype = ctypes.c_char_p
+types = {"aclError": ctypes.c_int, "uint32_t": ctypes.c_uint32}
+results = {}
+for name, type in json.load(sys.stdin):
+    function = getattr(library, name)
+    function.restype = types.get(type, ctypes.c_void_p)
+    results[name] = [function(*[None] * 10), (library.aclGetRecentErrMsg() or b"").decode()]
+json.dump(results, sys.stdout)
+"""
+
+
+def test_what_is_not_supported_says_so():
+    rows = [(name, type) for name, type, missing in functions() if missing]
+    assert len(rows) > 50
+    done = subprocess.run(
+        [sys.executable, "-c", CALL_ALL, LIBRARIES / "libascendcl.so"],
+        input=json.dumps(rows), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    results = json.loads(done.stdout)
+    values = {"aclError": 200006, "uint32_t": 0xFFFFFFFF}
+    for name, type, missing in functions():
+        if missing:
+            value, message = results[name]
+            assert value == values.get(type), name
+            assert (
+                message == f"{name} failed (200006, ACL_ERROR_FEATURE_UNSUPPORTED): not supported: {missing}"
+            )
