@@ -5,8 +5,10 @@ region of both slower, fourfold for a small model on two cores. Here the side wh
 """
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import sys
+import threading
 import time
 import traceback
 
@@ -90,7 +92,14 @@ def take_turns(sides, rounds):
         yield [values[side] for side in sides]
 
 
+def _end_with_the_parent():
+    """A side in the middle of a turn does not read its pipe, and would work on when its parent was killed."""
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
+
+
 def _serve(pipe, device):
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     if device == "cpu":
         sys.modules["torch_npu"] = None  # libraries that look for it find none
     turns = None
