@@ -93,6 +93,65 @@ TEST_F(AclMemory, OnlyWhatWasAllocatedIsFreed) {
   expect_failure(aclrtFreeHost(&local), ACL_ERROR_RT_PARAM_INVALID, "pinned");
 }
 
+TEST_F(AclMemory, FreedMemoryServesQueuedWorkFirst) {
+  constexpr size_t kSize = 4 << 20;
+  const size_t before = free_bytes();
+  void *memory = nullptr, *pinned = nullptr;
+  ASSERT_EQ(aclrtMalloc(&memory, kSize, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+  ASSERT_EQ(aclrtMallocHost(&pinned, kSize), ACL_SUCCESS);
+  aclrtStream stream = make_stream();
+  Gate gate(stream);
+  ASSERT_EQ(aclrtMemsetAsync(pinned, kSize, 5, kSize, stream), ACL_SUCCESS);
+  ASSERT_EQ(aclrtMemcpyAsync(memory, kSize, pinned, kSize, ACL_MEMCPY_HOST_TO_DEVICE, stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFree(memory), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFreeHost(pinned), ACL_SUCCESS);
+  EXPECT_EQ(free_bytes(), before - kSize);
+  expect_failure(aclrtFree(memory), ACL_ERROR_RT_PARAM_INVALID, "not the start of a live allocation");
+  expect_failure(aclrtFreeHost(pinned), ACL_ERROR_RT_PARAM_INVALID, "not the start of a pinned allocation");
+  gate.open();
+  ASSERT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS) << message();
+  ASSERT_EQ(aclrtResetDeviceForce(0), ACL_SUCCESS);
+  ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+  EXPECT_EQ(free_bytes(), before);
+}
+
+TEST_F(AclMemory, AnAllocationWaitsForMemoryThatIsFreed) {
+  void *all = nullptr, *again = nullptr;
+  const size_t size = free_bytes() / 3 * 2;  // twice does not fit
+  ASSERT_EQ(aclrtMalloc(&all, size, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS) << message();
+  aclrtStream stream = make_stream();
+  launch(stream, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  ASSERT_EQ(aclrtMemsetAsync(all, size, 1, 64, stream), ACL_SUCCESS);
+  ASSERT_EQ(aclrtFree(all), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMalloc(&again, size, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS) << message();
+  EXPECT_EQ(aclrtFree(again), ACL_SUCCESS);
+}
+
+TEST_F(AclMemory, RangesThatOverlapOrLeavePinnedMemoryAreRefused) {
+  const auto bytes = pattern(200);
+  auto* memory = static_cast<char*>(device_copy(bytes));
+  for (const int shift : {1, 99})
+    for (const bool down : {false, true})
+      expect_failure(aclrtMemcpy(memory + (down ? 0 : shift), 100, memory + (down ? shift : 0), 100,
+                                 ACL_MEMCPY_DEVICE_TO_DEVICE),
+                     ACL_ERROR_RT_PARAM_INVALID, "overlap: 100 bytes were asked for");
+  EXPECT_EQ(host_copy(memory, 200), bytes);
+  EXPECT_EQ(aclrtMemcpy(memory, 100, memory, 100, ACL_MEMCPY_DEVICE_TO_DEVICE), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemcpy(memory + 100, 100, memory, 100, ACL_MEMCPY_DEVICE_TO_DEVICE), ACL_SUCCESS);
+  // Rows of which the second overlaps, and columns side by side.
+  expect_failure(aclrtMemcpy2d(memory + 21, 10, memory, 30, 10, 2, ACL_MEMCPY_DEVICE_TO_DEVICE),
+                 ACL_ERROR_RT_PARAM_INVALID, "overlap");
+  EXPECT_EQ(aclrtMemcpy2d(memory + 10, 20, memory, 20, 10, 5, ACL_MEMCPY_DEVICE_TO_DEVICE), ACL_SUCCESS);
+
+  void* pinned = nullptr;
+  ASSERT_EQ(aclrtMallocHost(&pinned, 150), ACL_SUCCESS);
+  expect_failure(aclrtMemcpy(memory, 200, pinned, 151, ACL_MEMCPY_HOST_TO_DEVICE), ACL_ERROR_RT_PARAM_INVALID,
+                 "its pinned allocation ends after 150");
+  expect_failure(aclrtMemset(static_cast<char*>(pinned) + 100, 51, 0, 51), ACL_ERROR_RT_PARAM_INVALID,
+                 "its pinned allocation ends after 50");
+  EXPECT_EQ(aclrtFreeHost(pinned), ACL_SUCCESS);
+}
+
 TEST_F(AclMemory, PinnedMemory) {
   void* pinned = nullptr;
   aclrtMallocAttribute attribute = {ACL_RT_MEM_ATTR_VA_FLAG, {}};
@@ -272,7 +331,10 @@ TEST_F(AclMemory, CopiesOfRows) {
   expect_failure(aclrtMemcpy2d(memory, 4, bytes.data(), 8, 5, 3, ACL_MEMCPY_HOST_TO_DEVICE),
                  ACL_ERROR_INVALID_PARAM, "width is 5, but dpitch is 4");
   expect_failure(aclrtMemcpy2d(memory, 4096, bytes.data(), 8, 5, 3, ACL_MEMCPY_HOST_TO_DEVICE),
-                 ACL_ERROR_RT_PARAM_INVALID, "8197 bytes");
+                 ACL_ERROR_RT_PARAM_INVALID, "dst (");
+  expect_failure(aclrtMemcpy2d(expected.data(), 7, memory, 4096, 5, 3, ACL_MEMCPY_DEVICE_TO_HOST),
+                 ACL_ERROR_RT_PARAM_INVALID,
+                 "8197 bytes were asked for, but its allocation on device 0 ends after");
   expect_failure(aclrtMemcpy2d(memory, 7, bytes.data(), 8, 5, SIZE_MAX / 2, ACL_MEMCPY_HOST_TO_DEVICE),
                  ACL_ERROR_INVALID_PARAM, "height is");
   EXPECT_EQ(aclrtMemcpy2d(memory, 7, bytes.data(), 8, 5, 0, ACL_MEMCPY_HOST_TO_DEVICE), ACL_SUCCESS)
