@@ -166,6 +166,7 @@ Tensor& zero_(Tensor& self) { return fill_scalar_(self, 0); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_foreach_copy_", at::native::foreach_tensor_copy_list_kernel_slow_);  // also between devices
   m.impl("_lazy_clone", lazy_clone);
   m.impl("_local_scalar_dense", local_scalar_dense);
   m.impl("copy_", copy_);

@@ -16,25 +16,28 @@ using c10::OptionalIntArrayRef;
 using c10::Storage;
 using std::optional;
 
-/// Gives `tensor` a new geometry, and its storage the bytes that this needs.
-void set_geometry(const Tensor& tensor, IntArrayRef size, OptionalIntArrayRef stride) {
+/// Gives `tensor` a new geometry, and its storage the bytes that this needs. The storage goes first: where it
+/// cannot grow, the tensor keeps a geometry that lies inside it.
+void set_geometry(const Tensor& tensor, int64_t offset, IntArrayRef size, OptionalIntArrayRef stride) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  at::detail::check_size_nonnegative(size);
+  const auto start = static_cast<size_t>(offset);
+  const size_t needed = stride.has_value()
+                            ? at::detail::computeStorageNbytes(size, *stride, impl.itemsize(), start)
+                            : at::detail::computeStorageNbytesContiguous(size, impl.itemsize(), start);
+  c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
+  if (c10::multiply_integers(size) != 0 && storage.nbytes() < needed) resize_storage(storage, needed);
+  impl.set_storage_offset(offset);
   if (stride.has_value()) {
     impl.set_sizes_and_strides(size, *stride);
   } else {
     impl.set_sizes_contiguous(size);
   }
-  if (impl.numel() == 0) return;
-  const size_t needed = at::detail::computeStorageNbytes(impl.sizes(), impl.strides(), impl.itemsize(),
-                                                         static_cast<size_t>(impl.storage_offset()));
-  c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
-  if (storage.nbytes() < needed) resize_storage(storage, needed);
 }
 
 const Tensor& resize_(const Tensor& self, IntArrayRef size, optional<MemoryFormat> memory_format) {
-  at::detail::check_size_nonnegative(size);
   const auto bytes_before = static_cast<int64_t>(self.storage().nbytes());
-  if (self.sizes() != size) set_geometry(self, size, std::nullopt);
+  if (self.sizes() != size) set_geometry(self, self.storage_offset(), size, std::nullopt);
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != MemoryFormat::Preserve, "resize_: memory format ", *memory_format,
                 " is not accepted");
@@ -48,9 +51,14 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size, optional<MemoryForma
 
 Tensor& set_storage_with_geometry_(Tensor& self, Storage source, int64_t offset, IntArrayRef size,
                                    IntArrayRef stride) {
-  at::native::checkSetStorage(self, source, offset, size, stride);
-  self.unsafeGetTensorImpl()->set_storage_offset(offset);
-  set_geometry(self, size, stride.data() != nullptr ? OptionalIntArrayRef(stride) : std::nullopt);
+  Storage before = self.storage();
+  at::native::checkSetStorage(self, std::move(source), offset, size, stride);  // exchanges the storage
+  try {
+    set_geometry(self, offset, size, stride.data() != nullptr ? OptionalIntArrayRef(stride) : std::nullopt);
+  } catch (...) {
+    self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(before));
+    throw;
+  }
   return self;
 }
 
