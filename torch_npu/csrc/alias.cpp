@@ -25,20 +25,21 @@ using c10::TensorImpl;
 /// A pointer to `address`, inside `owner`, that owns a reference to it.
 c10::DataPtr shared_memory(void* address, StorageImpl* owner, c10::Device device) {
   c10::raw::intrusive_ptr::incref(owner);
-  return {address, owner, [](void* storage) { c10::raw::intrusive_ptr::decref(static_cast<StorageImpl*>(storage)); },
-          device};
+  return {address, owner,
+          [](void* storage) { c10::raw::intrusive_ptr::decref(static_cast<StorageImpl*>(storage)); }, device};
 }
 
 Storage make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator, bool resizable) {
-  return Storage(c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator,
-                                                  resizable));
+  return Storage(c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, std::move(data),
+                                                  allocator, resizable));
 }
 
 /// The address behind `npu`. A copy-on-write storage gets its own memory before it is written to.
 void* device_address(const Tensor& npu, bool written) {
   StorageImpl* storage = npu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  TORCH_CHECK(storage->nbytes() != 0 || npu.numel() == 0 || npu._is_zerotensor(), "The storage of a tensor of shape ",
-              npu.sizes(), " on ", npu.device(), " has 0 bytes: its memory was given back by resize_(0)");
+  TORCH_CHECK(storage->nbytes() != 0 || npu.numel() == 0 || npu._is_zerotensor(),
+              "The storage of a tensor of shape ", npu.sizes(), " on ", npu.device(),
+              " has 0 bytes: its memory was given back by resize_(0)");
   return written ? storage->mutable_data() : const_cast<void*>(storage->data());
 }
 
@@ -46,8 +47,8 @@ void* device_address(const Tensor& npu, bool written) {
 Tensor over_storage(const Tensor& from, Storage storage, DispatchKeySet keys) {
   const TensorImpl& source = *from.unsafeGetTensorImpl();
   Tensor to = from.is_quantized()
-                  ? at::detail::make_tensor<at::QTensorImpl>(
-                        std::move(storage), keys, source.dtype(), at::get_qtensorimpl(from)->quantizer())
+                  ? at::detail::make_tensor<at::QTensorImpl>(std::move(storage), keys, source.dtype(),
+                                                             at::get_qtensorimpl(from)->quantizer())
                   : at::detail::make_tensor<TensorImpl>(std::move(storage), keys, source.dtype());
   TensorImpl& target = *to.unsafeGetTensorImpl();
   target.set_sizes_and_strides(source.sizes(), source.strides(), source.storage_offset());
@@ -59,8 +60,9 @@ Tensor over_storage(const Tensor& from, Storage storage, DispatchKeySet keys) {
 
 DispatchKeySet with_backend(DispatchKeySet keys, BackendComponent backend) {
   constexpr DispatchKeySet kKept({DispatchKey::Dense, DispatchKey::Sparse, DispatchKey::SparseCsr,
-                                  DispatchKey::Quantized, DispatchKey::NestedTensor, DispatchKey::AutogradNestedTensor,
-                                  DispatchKey::Conjugate, DispatchKey::Negative, DispatchKey::ZeroTensor});
+                                  DispatchKey::Quantized, DispatchKey::NestedTensor,
+                                  DispatchKey::AutogradNestedTensor, DispatchKey::Conjugate,
+                                  DispatchKey::Negative, DispatchKey::ZeroTensor});
   constexpr uint64_t kBackends = c10::full_backend_mask;
   const uint64_t kept = keys.raw_repr() & kKept.raw_repr() & ~kBackends;
   return DispatchKeySet(DispatchKeySet::RAW, kept | DispatchKeySet(backend).raw_repr());
@@ -86,9 +88,9 @@ const Storage& AliasSet::alias_storage(const Tensor& npu, bool written) {
 }
 // [/docs]
 
-/// The npu storage for a kernel's result: the one that its storage is an alias of, else one over the same memory.
-/// Where the result is the only owner of its storage, that becomes the npu storage; where the kernel's library
-/// keeps it too, the npu storage shares its memory.
+/// The npu storage for a kernel's result: the one that its storage is an alias of, else one over the same
+/// memory. Where the result is the only owner of its storage, that becomes the npu storage; where the
+/// kernel's library keeps it too, the npu storage shares its memory.
 Storage AliasSet::npu_storage(const Tensor& cpu) {
   const Storage& storage = cpu.unsafeGetTensorImpl()->unsafe_storage();
   StorageImpl* source = storage.unsafeGetStorageImpl();
@@ -112,9 +114,7 @@ Tensor AliasSet::convert(const Tensor& from, BackendComponent backend, bool writ
   const bool to_cpu = backend == BackendComponent::CPUBit;
   const DispatchKeySet keys = with_backend(from.key_set(), backend);
   const auto part = [&](const Tensor& tensor) { return convert_part(tensor, backend, written); };
-  const auto storage = [&] {
-    return to_cpu ? alias_storage(from, written) : npu_storage(from);
-  };
+  const auto storage = [&] { return to_cpu ? alias_storage(from, written) : npu_storage(from); };
   if (from.is_nested()) {
     const auto* nested = at::native::get_nested_tensor_impl(from);
     return at::detail::make_tensor<at::native::NestedTensorImpl>(
@@ -122,7 +122,8 @@ Tensor AliasSet::convert(const Tensor& from, BackendComponent backend, bool writ
         nested->get_storage_offsets());
   }
   switch (from.layout()) {
-    case c10::kStrided: return over_storage(from, storage(), keys);
+    case c10::kStrided:
+      return over_storage(from, storage(), keys);
     case c10::kSparse: {
       const auto* source = at::sparse::get_sparse_impl(from);
       Tensor to = at::detail::make_tensor<at::SparseTensorImpl>(keys, from.dtype());
@@ -138,15 +139,16 @@ Tensor AliasSet::convert(const Tensor& from, BackendComponent backend, bool writ
     case c10::kSparseBsc: {
       const auto* source = static_cast<at::SparseCsrTensorImpl*>(from.unsafeGetTensorImpl());
       const Tensor values = part(source->values());
-      Tensor to =
-          at::detail::make_tensor<at::SparseCsrTensorImpl>(keys, values.device(), from.layout(), from.dtype());
+      Tensor to = at::detail::make_tensor<at::SparseCsrTensorImpl>(keys, values.device(), from.layout(),
+                                                                   from.dtype());
       static_cast<at::SparseCsrTensorImpl*>(to.unsafeGetTensorImpl())
           ->set_member_tensors(part(source->compressed_indices()), part(source->plain_indices()), values,
                                from.sizes());
       return to;
     }
     default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, op_, ": tensors of layout ", from.layout(), " do not exist on device npu");
+      TORCH_CHECK_NOT_IMPLEMENTED(false, op_, ": tensors of layout ", from.layout(),
+                                  " do not exist on device npu");
   }
 }
 
@@ -193,14 +195,16 @@ void AliasSet::adopt_geometry(const Pair& pair) {
     target->set_coalesced(source->coalesced());
   } else if (cpu.layout() != c10::kStrided) {
     const auto* source = static_cast<at::SparseCsrTensorImpl*>(cpu.unsafeGetTensorImpl());
-    static_cast<at::SparseCsrTensorImpl&>(npu).set_member_tensors(
-        to_npu(source->compressed_indices()), to_npu(source->plain_indices()), to_npu(source->values()), cpu.sizes());
+    static_cast<at::SparseCsrTensorImpl&>(npu).set_member_tensors(to_npu(source->compressed_indices()),
+                                                                  to_npu(source->plain_indices()),
+                                                                  to_npu(source->values()), cpu.sizes());
   } else {
     const TensorImpl& now = *cpu.unsafeGetTensorImpl();
     Storage storage = npu_storage(cpu);
     if (storage.unsafeGetStorageImpl() != npu.unsafe_storage().unsafeGetStorageImpl())
       npu.set_storage_keep_dtype(std::move(storage));
-    if (now.storage_offset() != npu.storage_offset() || now.sizes() != npu.sizes() || now.strides() != npu.strides())
+    if (now.storage_offset() != npu.storage_offset() || now.sizes() != npu.sizes() ||
+        now.strides() != npu.strides())
       npu.set_sizes_and_strides(now.sizes(), now.strides(), now.storage_offset());
   }
 }

@@ -12,17 +12,17 @@
 
 namespace torch_npu {
 
-/// The backend-level keys of `keys` (dense, sparse, quantized, nested, and the conjugate, negative and zero bits),
-/// of the backend `backend`.
+/// The backend-level keys of `keys` (dense, sparse, quantized, nested, and the conjugate, negative and zero
+/// bits), of the backend `backend`.
 c10::DispatchKeySet with_backend(c10::DispatchKeySet keys, c10::BackendComponent backend);
 
-/// A CPU tensor over the memory of the strided `npu`, which it does not own: for tasks on a stream, in whose order
-/// the memory stays valid.
+/// A CPU tensor over the memory of the strided `npu`, which it does not own: for tasks on a stream, in whose
+/// order the memory stays valid.
 at::Tensor borrowed_alias(const at::Tensor& npu, bool written);
 
-/// The CPU aliases of the npu tensors of one call, and the way back from them. An alias is a CPU tensor over the
-/// same memory; tensors that share a storage have aliases that share one. Alias storages own a reference to the
-/// npu storage, so no kernel can outlive its memory, and may be resized.
+/// The CPU aliases of the npu tensors of one call, and the way back from them. An alias is a CPU tensor over
+/// the same memory; tensors that share a storage have aliases that share one. Alias storages own a reference
+/// to the npu storage, so no kernel can outlive its memory, and may be resized.
 class AliasSet {
  public:
   /// Results are put into the memory of `scope`, under which the kernel runs. `op` is named in errors.

@@ -4,12 +4,13 @@
 namespace torch_npu {
 namespace {
 
+using at::IntArrayRef;
 using at::Scalar;
 using at::ScalarType;
 using at::Tensor;
-using at::IntArrayRef;
 
-/// This loss is unsafe in half precision, whatever its inputs: PyTorch refuses it under autocast on every device.
+/// This loss is unsafe in half precision, whatever its inputs: PyTorch refuses it under autocast on every
+/// device.
 Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
   TORCH_CHECK(false,
               "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Use "

@@ -90,11 +90,13 @@ void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
 }
 
 // [docs:copy]
-/// Copies between npu and host, or within npu, of any types, shapes and strides. A copy within npu returns before
-/// it is done, and so does one with pinned host memory under `non_blocking`; others are done on return.
+/// Copies between npu and host, or within npu, of any types, shapes and strides. A copy within npu returns
+/// before it is done, and so does one with pinned host memory under `non_blocking`; others are done on
+/// return.
 Tensor& copy_(Tensor& target, const Tensor& self, bool non_blocking) {
-  TORCH_CHECK(!target._is_zerotensor(), "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, "
-                                        "if you want a mutable zero tensor.");
+  TORCH_CHECK(!target._is_zerotensor(),
+              "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, "
+              "if you want a mutable zero tensor.");
   if (self._is_zerotensor()) return target.zero_();
   if (self.is_quantized() || target.is_quantized()) adopt_quantizer(target, self);
   const Tensor source = broadcast_to(self, target);
@@ -104,7 +106,8 @@ Tensor& copy_(Tensor& target, const Tensor& self, bool non_blocking) {
 
   Stream& stream = current_runtime_stream(on_npu(source) ? source.device() : target.device());
   if (on_npu(source) && on_npu(target)) {
-    // The other device's stream is part of the order: the copy comes after its work so far, and before what follows.
+    // The other device's stream is part of the order: the copy comes after its work so far, and before what
+    // follows.
     Stream& other = current_runtime_stream(target.device());
     if (&other != &stream) npu_call([&] { stream.wait(other.record()); });
     enqueue_copy(source, target, stream);
@@ -129,7 +132,8 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
   return copy_from(self, target, false);
 }
 
-/// Copies at once: PyTorch's copy-on-write storages need memory whose context is its address, and ours is a block.
+/// Copies at once: PyTorch's copy-on-write storages need memory whose context is its address, and ours is a
+/// block.
 Tensor lazy_clone(const Tensor& self) { return self.clone(); }
 
 Scalar local_scalar_dense(const Tensor& self) {

@@ -10,9 +10,9 @@
 namespace torch_npu {
 
 /// The process's CPU allocator: forwards to the one that was there before, except on a thread inside an
-/// ArenaScope, where it gives out device memory that is labelled as CPU memory. Installed once, at import, and
-/// never swapped. A DataPtr of it has its address as its context, and cpu_allocator()'s raw deleter, wherever
-/// the memory lies.
+/// ArenaScope, where it gives out device memory that is labelled as CPU memory. Installed once, at import,
+/// and never swapped. A DataPtr of it has its address as its context, and cpu_allocator()'s raw deleter,
+/// wherever the memory lies.
 c10::Allocator* cpu_allocator();
 void install_cpu_allocator();
 
@@ -41,8 +41,8 @@ class ArenaScope {
 
   /// True where the memory of `storage`, a CPU one, is the device's and not part of another storage's.
   bool holds(const c10::StorageImpl& storage) const;
-  /// Memory of the npu device with the content of `storage`: its own where this scope holds it, which leaves the
-  /// storage empty, else a copy (counted).
+  /// Memory of the npu device with the content of `storage`: its own where this scope holds it, which leaves
+  /// the storage empty, else a copy (counted).
   c10::DataPtr take(c10::StorageImpl& storage);
 
  private:

@@ -43,8 +43,8 @@ Tensor empty(IntArrayRef size, optional<ScalarType> dtype, optional<Layout> layo
       at::detail::empty_generic(size, npu_allocator(), kDense, c10::dtype_or_default(dtype), memory_format));
 }
 
-Tensor empty_strided(IntArrayRef size, IntArrayRef stride, optional<ScalarType> dtype, optional<Layout> layout,
-                     optional<Device> device, optional<bool> pin_memory) {
+Tensor empty_strided(IntArrayRef size, IntArrayRef stride, optional<ScalarType> dtype,
+                     optional<Layout> layout, optional<Device> device, optional<bool> pin_memory) {
   check_options("empty_strided", layout, pin_memory);
   const c10::DeviceGuard guard(c10::device_or_default(device));
   return uninitialized(

@@ -24,7 +24,8 @@ using torch::jit::Stack;
 
 std::atomic<FallbackMode> mode = FallbackMode::kAllow;
 
-/// The devices among the arguments of a call: npu, and at most the CPU tensors that the operator accepts beside it.
+/// The devices among the arguments of a call: npu, and at most the CPU tensors that the operator accepts
+/// beside it.
 class CallDevice {
  public:
   CallDevice(const c10::OperatorHandle& op, const OpPlan& plan) : op_(op), plan_(plan) {}
@@ -40,10 +41,12 @@ class CallDevice {
   }
 
   void note(Device device, size_t index) {
-    if (device.type() == c10::DeviceType::PrivateUse1 && !device.has_index()) device.set_index(current_device());
+    if (device.type() == c10::DeviceType::PrivateUse1 && !device.has_index())
+      device.set_index(current_device());
     if (!first_.has_value()) first_ = device;
-    TORCH_CHECK(*first_ == device, "Expected all tensors to be on the same device, but found at least two devices, ",
-                *first_, " and ", device, "! (when checking argument ", op_.schema().arguments()[index].name(), " of ",
+    TORCH_CHECK(*first_ == device,
+                "Expected all tensors to be on the same device, but found at least two devices, ", *first_,
+                " and ", device, "! (when checking argument ", op_.schema().arguments()[index].name(), " of ",
                 op_.operator_name(), ")");
   }
 
@@ -98,10 +101,10 @@ class FallbackCall {
   void run(c10::DispatchKeySet keys) {
     const c10::DispatchKeySet cpu_keys = with_backend(keys, c10::BackendComponent::CPUBit);
     TORCH_CHECK_NOT_IMPLEMENTED(op_.hasComputedKernelForDispatchKey(cpu_keys.highestPriorityTypeId()),
-                                op_.operator_name(), ": neither device npu nor PyTorch's CPU backend has a kernel for ",
+                                op_.operator_name(),
+                                ": neither device npu nor PyTorch's CPU backend has a kernel for ",
                                 cpu_keys.highestPriorityTypeId(), " tensors");
-    for (size_t i = 0; i < plan_.arguments; ++i)
-      lower(torch::jit::peek(stack_, i, plan_.arguments), i);
+    for (size_t i = 0; i < plan_.arguments; ++i) lower(torch::jit::peek(stack_, i, plan_.arguments), i);
     call_kernel(stream_, lane_for(bytes_ * plan_.work), [&] {
       ArenaScope::Entry allocations(scope_);
       op_.redispatchBoxed(cpu_keys, &stack_);
@@ -127,12 +130,14 @@ class FallbackCall {
     } else if (argument.isOptionalTensorList()) {
       c10::List<std::optional<Tensor>> lowered;
       for (std::optional<Tensor>& tensor : argument.toOptionalTensorVector())
-        lowered.push_back(tensor.has_value() ? std::optional(lower(std::move(*tensor), index)) : std::nullopt);
+        lowered.push_back(tensor.has_value() ? std::optional(lower(std::move(*tensor), index))
+                                             : std::nullopt);
       argument = std::move(lowered);
     } else if (argument.isDevice()) {
       argument = Device(c10::DeviceType::CPU);
     } else if (static_cast<int>(index) == plan_.generator) {
-      argument = cpu_engine(argument.isNone() ? default_npu_generator(device_.index()) : argument.toGenerator());
+      argument =
+          cpu_engine(argument.isNone() ? default_npu_generator(device_.index()) : argument.toGenerator());
     }
   }
 
@@ -143,7 +148,8 @@ class FallbackCall {
       std::vector<Tensor> tensors = result.toTensorVector();
       result = IValue();  // which may have been the other owner of the tensors
       // The newest first, as the scope finds its blocks in that order.
-      for (auto tensor = tensors.rbegin(); tensor != tensors.rend(); ++tensor) *tensor = aliases_.to_npu(*tensor);
+      for (auto tensor = tensors.rbegin(); tensor != tensors.rend(); ++tensor)
+        *tensor = aliases_.to_npu(*tensor);
       result = c10::List<Tensor>(std::move(tensors));
     }
   }
@@ -164,7 +170,8 @@ void check_mode(const c10::OperatorHandle& op, const OpPlan& plan) {
   TORCH_CHECK_NOT_IMPLEMENTED(now != FallbackMode::kError, op.operator_name(),
                               " has no native kernel for device npu, and the fallback mode is \"error\"");
   if (!plan.warned.exchange(true))
-    TORCH_WARN(op.operator_name(), " has no native kernel for device npu; PyTorch's CPU kernel runs in its place");
+    TORCH_WARN(op.operator_name(),
+               " has no native kernel for device npu; PyTorch's CPU kernel runs in its place");
 }
 
 }  // namespace

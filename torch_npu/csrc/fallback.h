@@ -7,12 +7,12 @@
 
 namespace torch_npu {
 
-/// Runs `op` with PyTorch's CPU kernel on the memory of its npu tensors, without copying any. The kernel of every
-/// operator that has no native one.
+/// Runs `op` with PyTorch's CPU kernel on the memory of its npu tensors, without copying any. The kernel of
+/// every operator that has no native one.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-/// Makes fallback() the kernel of every operator without a native one, for all layouts of device npu. Called once,
-/// when the native kernels are registered.
+/// Makes fallback() the kernel of every operator without a native one, for all layouts of device npu. Called
+/// once, when the native kernels are registered.
 void register_fallbacks();
 
 /// What happens when an operator has no native kernel.

@@ -10,8 +10,8 @@
 namespace torch_npu {
 namespace {
 
-/// Operators that accept CPU scalars without being pointwise, or CPU indices. A name that ends in * stands for all
-/// that begin so.
+/// Operators that accept CPU scalars without being pointwise, or CPU indices. A name that ends in * stands
+/// for all that begin so.
 constexpr struct {
   std::string_view op;
   CpuArguments accepted;
@@ -36,40 +36,23 @@ constexpr struct {
   std::string_view op;
   double work;
 } kWork[] = {
-    {"_convolution", 4},
-    {"_scaled_dot_product*", 4},
-    {"_slow_conv*", 4},
-    {"_to_copy", 0.125},
-    {"add*", 0.125},
-    {"addbmm*", 2},
-    {"addcdiv*", 0.125},
-    {"addcmul*", 0.125},
-    {"addmm*", 2},
-    {"baddbmm*", 2},
-    {"bitwise_*", 0.125},
-    {"bmm*", 2},
-    {"cat*", 0.125},
-    {"clamp*", 0.125},
-    {"convolution*", 4},
-    {"div*", 0.125},
-    {"eq*", 0.125},
-    {"ge*", 0.125},
-    {"gt*", 0.125},
-    {"le*", 0.125},
-    {"linalg_*", 4},
-    {"logical_*", 0.125},
-    {"lt*", 0.125},
-    {"masked_fill*", 0.125},
-    {"mkldnn_*", 4},
-    {"mm*", 2},
-    {"mul*", 0.125},
-    {"ne*", 0.125},
-    {"neg*", 0.125},
-    {"relu*", 0.125},
-    {"rsub*", 0.125},
-    {"slow_conv*", 4},
-    {"sub*", 0.125},
-    {"threshold*", 0.125},
+    {"_convolution", 4},  {"_scaled_dot_product*", 4},
+    {"_slow_conv*", 4},   {"_to_copy", 0.125},
+    {"add*", 0.125},      {"addbmm*", 2},
+    {"addcdiv*", 0.125},  {"addcmul*", 0.125},
+    {"addmm*", 2},        {"baddbmm*", 2},
+    {"bitwise_*", 0.125}, {"bmm*", 2},
+    {"cat*", 0.125},      {"clamp*", 0.125},
+    {"convolution*", 4},  {"div*", 0.125},
+    {"eq*", 0.125},       {"ge*", 0.125},
+    {"gt*", 0.125},       {"le*", 0.125},
+    {"linalg_*", 4},      {"logical_*", 0.125},
+    {"lt*", 0.125},       {"masked_fill*", 0.125},
+    {"mkldnn_*", 4},      {"mm*", 2},
+    {"mul*", 0.125},      {"ne*", 0.125},
+    {"neg*", 0.125},      {"relu*", 0.125},
+    {"rsub*", 0.125},     {"slow_conv*", 4},
+    {"sub*", 0.125},      {"threshold*", 0.125},
     {"where*", 0.125},
 };
 
@@ -123,8 +106,8 @@ struct PlanCache {
   std::unordered_map<c10::OperatorHandle, std::unique_ptr<OpPlan>> plans;
 };
 
-/// Of PyTorch's own operators, which are never taken back; a handle of another library's may come to mean another
-/// operator.
+/// Of PyTorch's own operators, which are never taken back; a handle of another library's may come to mean
+/// another operator.
 const OpPlan& cached_plan(const c10::OperatorHandle& op) {
   thread_local std::unordered_map<c10::OperatorHandle, const OpPlan*> mine;
   const OpPlan*& plan = mine[op];

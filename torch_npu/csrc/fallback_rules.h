@@ -24,10 +24,10 @@ struct OpPlan {
 
   OpCounter& counter;
   size_t arguments, returns;
-  uint64_t written = 0;            ///< bit i: argument i is written to
-  int generator = -1;              ///< the argument that is a generator, -1: none
+  uint64_t written = 0;  ///< bit i: argument i is written to
+  int generator = -1;    ///< the argument that is a generator, -1: none
   CpuArguments cpu_arguments;
-  double work;                     ///< for a byte of its arguments, in bytes that exp would read or write
+  double work;  ///< for a byte of its arguments, in bytes that exp would read or write
   mutable std::atomic<bool> warned = false;
 };
 

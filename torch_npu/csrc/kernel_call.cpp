@@ -18,12 +18,13 @@ namespace {
 
 const anynpu::Option kParallelBytes(
     "ANYNPU_PARALLEL_BYTES", "256K",
-    "from how many bytes of arguments on an operator that does as much for each as exp runs on all cores; below, it "
+    "from how many bytes of arguments on an operator that does as much for each as exp runs on all cores; "
+    "below, it "
     "runs in the calling thread, because handing it over costs more than the other cores save");
 
-/// Ends the OpenMP pool that the calling thread may have from work on CPU tensors; its next region makes one anew.
-/// Where all pools together have more threads than there are cores, libgomp lets none of them spin, and every
-/// parallel region of the process has to wake its threads: three times as long for a small one.
+/// Ends the OpenMP pool that the calling thread may have from work on CPU tensors; its next region makes one
+/// anew. Where all pools together have more threads than there are cores, libgomp lets none of them spin, and
+/// every parallel region of the process has to wake its threads: three times as long for a small one.
 void end_own_pool() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
 
 }  // namespace

@@ -11,18 +11,18 @@
 
 namespace torch_npu {
 
-/// The lane for a kernel that reads and writes so many bytes, or does as much work: the parallel one from option
-/// ANYNPU_PARALLEL_BYTES on.
+/// The lane for a kernel that reads and writes so many bytes, or does as much work: the parallel one from
+/// option ANYNPU_PARALLEL_BYTES on.
 anynpu::Lane lane_for(double bytes);
 
-/// How many threads a kernel of that lane may use: in the short one only its own, because a parallel region would
-/// make a second OpenMP pool beside the compute thread's; in the parallel one what torch.set_num_threads said in the
-/// calling thread.
+/// How many threads a kernel of that lane may use: in the short one only its own, because a parallel region
+/// would make a second OpenMP pool beside the compute thread's; in the parallel one what
+/// torch.set_num_threads said in the calling thread.
 int threads_for(anynpu::Lane lane);
 
-/// What PyTorch's CPU kernels need around them when they run on aliases of device memory. The tensors they see
-/// are known to nobody else, so no dispatch key above the backends takes part. Their parallel regions have `threads`
-/// threads.
+/// What PyTorch's CPU kernels need around them when they run on aliases of device memory. The tensors they
+/// see are known to nobody else, so no dispatch key above the backends takes part. Their parallel regions
+/// have `threads` threads.
 class KernelScope {
  public:
   explicit KernelScope(int threads);
@@ -34,8 +34,8 @@ class KernelScope {
   int omp_threads_ = 0, mkl_threads_ = 0;  // to go back to; 0: unchanged
 };
 
-/// Runs `kernel` in a KernelScope as the next task of `stream` and returns when it is done; short ones run in the
-/// calling thread. Exceptions of the kernel arrive unchanged.
+/// Runs `kernel` in a KernelScope as the next task of `stream` and returns when it is done; short ones run in
+/// the calling thread. Exceptions of the kernel arrive unchanged.
 void call_kernel(anynpu::Stream& stream, anynpu::Lane lane, const std::function<void()>& kernel);
 
 /// Enqueues such a kernel and returns. What it refers to must stay valid, in the stream's order.

@@ -9,8 +9,8 @@ namespace {
 using at::Tensor;
 using std::optional;
 
-/// Takes the scheme of `like`, of either device, for a tensor of either device. A quantizer's own tensors are CPU
-/// tensors for both, so PyTorch's function reads them from an alias.
+/// Takes the scheme of `like`, of either device, for a tensor of either device. A quantizer's own tensors are
+/// CPU tensors for both, so PyTorch's function reads them from an alias.
 Tensor empty_quantized(c10::IntArrayRef size, const Tensor& like, optional<c10::ScalarType> dtype,
                        optional<c10::Layout> layout, optional<c10::Device> device, optional<bool> pin_memory,
                        optional<c10::MemoryFormat> memory_format) {
@@ -18,8 +18,8 @@ Tensor empty_quantized(c10::IntArrayRef size, const Tensor& like, optional<c10::
                                      device.has_value() ? device : like.device(), pin_memory, memory_format);
 }
 
-// What moves tensors of other layouts between devices: the fallback works within one. Sparse ones need nothing of
-// their own, as PyTorch moves their members.
+// What moves tensors of other layouts between devices: the fallback works within one. Sparse ones need
+// nothing of their own, as PyTorch moves their members.
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) { m.impl("empty_quantized", empty_quantized); }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {

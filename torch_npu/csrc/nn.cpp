@@ -25,8 +25,8 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, optiona
   return {std::move(output), std::move(mask)};
 }
 
-// PyTorch's convolutions reach another device under these two names. Those with the ordinary names run as a whole
-// on the CPU (see fallback_rules.cpp), which picks the algorithm.
+// PyTorch's convolutions reach another device under these two names. Those with the ordinary names run as a
+// whole on the CPU (see fallback_rules.cpp), which picks the algorithm.
 Tensor convolution_overrideable(const Tensor& input, const Tensor& weight, const optional<Tensor>& bias,
                                 SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation,
                                 bool transposed, SymIntArrayRef output_padding, c10::SymInt groups) {
@@ -40,8 +40,8 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
     c10::SymInt groups, std::array<bool, 3> output_mask) {
   const std::vector<int64_t> bias_sizes = {grad_output.size(1)};
   const auto bias = c10::fromIntArrayRefSlow(bias_sizes);
-  return at::convolution_backward_symint(grad_output, input, weight, bias, stride, padding, dilation, transposed,
-                                         output_padding, std::move(groups), output_mask);
+  return at::convolution_backward_symint(grad_output, input, weight, bias, stride, padding, dilation,
+                                         transposed, output_padding, std::move(groups), output_mask);
 }
 
 /// An alias that says what the choice of an attention kernel asks of a tensor, without its data.
@@ -50,11 +50,13 @@ Tensor shape_of(const Tensor& tensor) {
 }
 
 /// Attention takes the path that it takes on the CPU.
-int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value, const optional<Tensor>& mask,
-                         double dropout_p, bool is_causal, optional<double> scale, bool enable_gqa) {
-  const optional<Tensor> cpu_mask = mask.has_value() && mask->defined() ? optional(shape_of(*mask)) : std::nullopt;
-  return at::_fused_sdp_choice(shape_of(query), shape_of(key), shape_of(value), cpu_mask, dropout_p, is_causal,
-                               scale, enable_gqa);
+int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                         const optional<Tensor>& mask, double dropout_p, bool is_causal,
+                         optional<double> scale, bool enable_gqa) {
+  const optional<Tensor> cpu_mask =
+      mask.has_value() && mask->defined() ? optional(shape_of(*mask)) : std::nullopt;
+  return at::_fused_sdp_choice(shape_of(query), shape_of(key), shape_of(value), cpu_mask, dropout_p,
+                               is_causal, scale, enable_gqa);
 }
 
 [[maybe_unused]] const bool attention_registered = [] {

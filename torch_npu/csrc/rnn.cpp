@@ -9,9 +9,9 @@ namespace {
 using at::Tensor;
 using std::optional;
 
-// PyTorch's recurrent layers call these operators on devices other than the CPU, and have kernels of them for GPUs
-// only. These are CPU kernels, which the fallback runs as it runs any other. What a workspace holds is agreed
-// between a forward and its backward.
+// PyTorch's recurrent layers call these operators on devices other than the CPU, and have kernels of them for
+// GPUs only. These are CPU kernels, which the fallback runs as it runs any other. What a workspace holds is
+// agreed between a forward and its backward.
 
 Tensor plus_bias(const Tensor& gates, const optional<Tensor>& bias) {
   return bias.has_value() && bias->defined() ? gates + *bias : gates;
@@ -24,8 +24,9 @@ Tensor sigmoid_slope(const Tensor& value) { return value * (1 - value); }
 Tensor tanh_slope(const Tensor& value) { return 1 - value * value; }
 
 /// Gates: input, forget, cell, output. Workspace: the four after their activations.
-std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
-                                             const optional<Tensor>& input_bias, const optional<Tensor>& hidden_bias) {
+std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates,
+                                             const Tensor& cx, const optional<Tensor>& input_bias,
+                                             const optional<Tensor>& hidden_bias) {
   const auto gates = (plus_bias(input_gates, input_bias) + plus_bias(hidden_gates, hidden_bias)).chunk(4, 1);
   const Tensor input = gates[0].sigmoid(), forget = gates[1].sigmoid(), cell = gates[2].tanh(),
                output = gates[3].sigmoid();
@@ -33,10 +34,12 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Te
   return {output * cy.tanh(), cy, at::cat({input, forget, cell, output}, 1)};
 }
 
-std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const optional<Tensor>& grad_hy, const optional<Tensor>& grad_cy,
-                                                      const Tensor& cx, const Tensor& cy, const Tensor& workspace,
+std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const optional<Tensor>& grad_hy,
+                                                      const optional<Tensor>& grad_cy, const Tensor& cx,
+                                                      const Tensor& cy, const Tensor& workspace,
                                                       bool has_bias) {
-  const bool has_hy = grad_hy.has_value() && grad_hy->defined(), has_cy = grad_cy.has_value() && grad_cy->defined();
+  const bool has_hy = grad_hy.has_value() && grad_hy->defined(),
+             has_cy = grad_cy.has_value() && grad_cy->defined();
   if (!has_hy && !has_cy) return {};
   const auto gates = workspace.chunk(4, 1);
   const Tensor &input = gates[0], &forget = gates[1], &cell = gates[2], &output = gates[3];
@@ -60,8 +63,8 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hid
   return {fresh + update * (hx - fresh), at::cat({reset, update, fresh, hx, hidden[2]}, 1)};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace,
-                                                                     bool has_bias) {
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad_hy,
+                                                                     const Tensor& workspace, bool has_bias) {
   const auto saved = workspace.chunk(5, 1);
   const Tensor &reset = saved[0], &update = saved[1], &fresh = saved[2], &hx = saved[3], &hidden = saved[4];
   const Tensor d_update = grad_hy * (hx - fresh) * sigmoid_slope(update);

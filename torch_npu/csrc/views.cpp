@@ -69,14 +69,15 @@ Tensor& set_storage_(Tensor& self, Storage source) {
 
 Tensor& set_tensor_(Tensor& self, const Tensor& source) {
   if (self.is_same(source)) return self;
-  return set_storage_with_geometry_(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+  return set_storage_with_geometry_(self, source.storage(), source.storage_offset(), source.sizes(),
+                                    source.strides());
 }
 
 /// Makes `self` an empty tensor with a storage of its own.
 Tensor& set_empty_(Tensor& self) {
   const c10::DeviceIndex device = self.device().index();
-  Storage nothing(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocate_on(device, 0),
-                                                        npu_allocator(), /*resizable=*/true));
+  Storage nothing(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 0, allocate_on(device, 0), npu_allocator(), /*resizable=*/true));
   return set_storage_with_geometry_(self, std::move(nothing), 0, 0, {});
 }
 
