@@ -120,4 +120,4 @@ def options() -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that test programs end too
-    app()
+    app(prog_name="./dev")
