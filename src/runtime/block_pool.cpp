@@ -45,18 +45,19 @@ std::string bytes_text(size_t bytes) {
 /// What is left of a block is kept as a block of its own from this size on.
 size_t smallest_rest(MemoryKind kind) { return kind == kSmallBlocks ? kUnit : kSmallLimit + kUnit; }
 
+/// Adds `amount` or, where it is negative, takes it away. An allocation and its free count about fifteen
+/// times, so this has no branch and is always inlined: it would be half of their time otherwise.
+[[gnu::always_inline]] inline void count(MemoryStats::PerKind& what, MemoryKind kind, int64_t amount) {
+  for (MemoryKind each : {kAllMemory, kind}) {
+    MemoryCounter& counter = what[each];
+    counter.current += amount;
+    counter.peak = std::max(counter.peak, counter.current);
+    counter.allocated += std::max<int64_t>(amount, 0);
+    counter.freed += std::max<int64_t>(-amount, 0);
+  }
+}
+
 }  // namespace
-
-void MemoryCounter::add(int64_t amount) {
-  current += amount;
-  allocated += amount;
-  peak = std::max(peak, current);
-}
-
-void MemoryCounter::take(int64_t amount) {
-  current -= amount;
-  freed += amount;
-}
 
 struct BlockPool::Segment {
   BlockPool* pool;
@@ -395,10 +396,6 @@ void BlockPool::release_unused_locked() {
     count(stats_.reserved_bytes, segment.kind, -static_cast<int64_t>(segment.size));
     return true;
   });
-}
-
-void BlockPool::count(MemoryStats::PerKind& what, MemoryKind kind, int64_t amount) {
-  for (MemoryKind each : {kAllMemory, kind}) amount > 0 ? what[each].add(amount) : what[each].take(-amount);
 }
 
 template <class F>

@@ -19,8 +19,6 @@ class Stream;
 /// A quantity of torch's memory_stats: what it is, its peak, and all that was ever added and taken away.
 struct MemoryCounter {
   int64_t current = 0, peak = 0, allocated = 0, freed = 0;
-  void add(int64_t amount);
-  void take(int64_t amount);
 };
 
 /// Indices into MemoryStats::PerKind: the sum, and the two kinds of segment.
@@ -103,7 +101,6 @@ class BlockPool {
   [[noreturn]] void raise_out_of_memory(size_t size);
   void collect_deferred();
   void release_unused_locked();
-  static void count(MemoryStats::PerKind& what, MemoryKind kind, int64_t amount);
   template <class F>
   void for_each_counter(F function);
 
