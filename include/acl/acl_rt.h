@@ -639,7 +639,8 @@ ACL_FUNC_VISIBILITY aclError aclrtMemFlush(void* devPtr, size_t size);
  *  invalidated. */
 ACL_FUNC_VISIBILITY aclError aclrtMemInvalidate(void* devPtr, size_t size);
 
-/** Frees what aclrtMalloc and its kin gave. Does not wait: the work that uses it must be done. */
+/** Frees what aclrtMalloc and its kin gave. Does not wait: queued work may still use it before it is
+ *  given back. */
 ACL_FUNC_VISIBILITY aclError aclrtFree(void* devPtr);
 
 /** Allocates pinned host memory, which asynchronous copies may use after the call. */

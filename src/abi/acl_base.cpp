@@ -1,5 +1,6 @@
 // Data types, data buffers, tensor descriptions and the log of acl_base.h.
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <optional>
@@ -32,6 +33,7 @@ struct aclTensorDesc {
 namespace {
 
 constexpr int64_t kUnknownDim = -1, kUnknownRank = -2;
+constexpr int kMostDims = 128;  // more are taken for a mistake
 
 size_t size_of(aclDataType type) {
   switch (type) {
@@ -68,6 +70,7 @@ size_t size_of(aclDataType type) {
 /// The product of the dims; 0 where a dim is unknown.
 size_t element_count(const aclTensorDesc& desc) {
   if (!desc.known_rank) return 0;
+  if (std::find(desc.dims.begin(), desc.dims.end(), 0) != desc.dims.end()) return 0;
   size_t count = 1;
   for (const int64_t dim : desc.dims) {
     if (dim == kUnknownDim) return 0;
@@ -90,8 +93,9 @@ T& checked_dim(const aclTensorDesc& desc, std::vector<T>& of_dims, size_t index)
 }
 
 aclTensorDesc* create_desc(aclDataType type, int count, const int64_t* dims, aclFormat format) {
-  abi::check(count >= 0 && (count == 0 || dims != nullptr), ACL_ERROR_INVALID_PARAM, "numDims is ", count,
-             " and dims is ", dims, "; 0, or 1 and more with the address of so many dims, are accepted");
+  abi::check(count >= 0 && count <= kMostDims && (count == 0 || dims != nullptr), ACL_ERROR_INVALID_PARAM,
+             "numDims is ", count, " and dims is ", dims, "; 0, or 1 to ", kMostDims,
+             " with the address of so many dims, are accepted");
   auto desc = std::make_shared<aclTensorDesc>(aclTensorDesc{
       .type = type, .format = format, .known_rank = true, .dims = {}, .ranges = {}, .name = {}});
   if (count == 1 && dims[0] == kUnknownRank) {
@@ -213,9 +217,11 @@ aclError aclSetTensorShapeRange(aclTensorDesc* desc, size_t dimsCount,
                                 int64_t dimsRange[][ACL_TENSOR_SHAPE_RANGE_NUM]) {
   return abi::call("aclSetTensorShapeRange", [&] {
     const auto found = described(desc);
-    abi::check(dimsRange != nullptr && (!found->known_rank || dimsCount == found->dims.size()),
-               ACL_ERROR_INVALID_PARAM, "dimsRange is ", dimsRange, " and dimsCount ", dimsCount,
-               "; the address of one range for each of the ", found->dims.size(), " dims is accepted");
+    const size_t least = found->known_rank ? found->dims.size() : 0;
+    const size_t most = found->known_rank ? least : kMostDims;
+    abi::check(dimsRange != nullptr && dimsCount >= least && dimsCount <= most, ACL_ERROR_INVALID_PARAM,
+               "dimsRange is ", dimsRange, " and dimsCount ", dimsCount,
+               "; the address of one range for each dim is accepted, here of ", least, " to ", most);
     found->ranges.clear();
     for (size_t i = 0; i < dimsCount; ++i) found->ranges.emplace_back(dimsRange[i][0], dimsRange[i][1]);
   });

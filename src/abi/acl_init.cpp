@@ -8,8 +8,10 @@
 #include "abi/call.h"
 #include "abi/device_use.h"
 #include "acl/acl.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "runtime/device.h"
+#include "runtime/running.h"
 
 using namespace anynpu;
 
@@ -21,10 +23,12 @@ struct Initialisation {
   bool ever = false;
 };
 
-Initialisation& initialisation() {
-  static auto* state = new Initialisation;  // outlives every thread
-  return *state;
-}
+/// Made when the library is loaded: no fork can find it half made. Outlives every thread.
+Initialisation& state = []() -> Initialisation& {
+  auto* made = new Initialisation;
+  hold_in_forks(made->mutex);
+  return *made;
+}();
 
 /// The settings that such a file can hold are not built: that is said, and does not stop the program.
 void read_config(const std::string& path) {
@@ -38,13 +42,15 @@ void read_config(const std::string& path) {
 
 /// Takes one reference or all back; the number that is left.
 uint64_t take_references_back(bool all) {
-  Initialisation& state = initialisation();
-  std::lock_guard lock(state.mutex);
+  std::unique_lock lock(state.mutex);
   abi::check(state.ever, ACL_ERROR_UNINITIALIZE, "aclInit was never called");
   abi::check(state.references != 0, ACL_ERROR_REPEAT_FINALIZE, "every aclInit was finalised already");
-  state.references = all ? 0 : state.references - 1;
-  if (state.references == 0) abi::unuse_all_devices();
-  return state.references;
+  const uint64_t left = all ? 0 : state.references - 1;
+  if (left == 0) Running::require_outside("finalising");
+  state.references = left;
+  lock.unlock();  // tasks that are waited for may call aclInit
+  if (left == 0) abi::unuse_all_devices();
+  return left;
 }
 
 }  // namespace
@@ -54,7 +60,6 @@ extern "C" {
 aclError aclInit(const char* configPath) {
   return abi::call("aclInit", [&] {
     if (configPath != nullptr && *configPath != '\0') read_config(configPath);
-    Initialisation& state = initialisation();
     std::lock_guard lock(state.mutex);
     state.ever = true;
     abi::check(++state.references == 1, ACL_ERROR_REPEAT_INITIALIZE,

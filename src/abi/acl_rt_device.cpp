@@ -187,6 +187,7 @@ aclError aclrtGetCurrentContext(aclrtContext* context) {
 
 aclError aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t* flags, int32_t* active) {
   return abi::call("aclrtGetPrimaryCtxState", [&] {
+    Device::require_usable();
     abi::out(active, "active") = Context::uses_of_default(checked_device(deviceId)) != 0;
     if (flags != nullptr) *flags = 0;
   });

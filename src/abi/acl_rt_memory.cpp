@@ -6,6 +6,7 @@
 #include "runtime/arena.h"
 #include "runtime/device.h"
 #include "runtime/memory.h"
+#include "runtime/running.h"
 
 using namespace anynpu;
 
@@ -98,6 +99,9 @@ struct Copy {
     check_range("dst", to, span(to_pitch));
     check_range("src", from, span(from_pitch));
     check_copy(to, from, rows == 0 ? 0 : width, known);
+    for (size_t row = 1; row < (width == 0 ? 0 : rows); ++row)
+      check_overlap(static_cast<const char*>(to) + row * to_pitch,
+                    static_cast<const char*>(from) + row * from_pitch, width);
   }
 
   void enqueue(Stream& stream) const {
@@ -119,6 +123,13 @@ void run_now(F enqueue) {
   stream->synchronize();
 }
 
+/// Raises, before anything is enqueued, where wait_if_pageable() could not wait.
+void check_wait_if_pageable(std::initializer_list<const void*> addresses, const Stream& stream) {
+  for (const void* address : addresses)
+    if (place_of(address) == MemoryPlace::kHost)
+      Running::require_outside_stream(stream.id(), "host memory that is not pinned");
+}
+
 /// Host memory that is not pinned is the caller's again when the call returns.
 void wait_if_pageable(std::initializer_list<const void*> addresses, Stream& stream) {
   for (const void* address : addresses)
@@ -138,6 +149,7 @@ void Copy::run_async(aclrtMemcpyKind kind, aclrtStream handle) const {
              "kind is ACL_MEMCPY_HOST_TO_HOST; asynchronous copies have a device at one side or both");
   check(kind);
   const auto stream = abi::stream_or_default(handle);
+  check_wait_if_pageable({to, from}, *stream);
   enqueue(*stream);
   wait_if_pageable({to, from}, *stream);
 }
@@ -266,6 +278,7 @@ aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t c
     Device::require_usable();
     check_range("devPtr", devPtr, count);
     const auto order = abi::stream_or_default(stream);
+    check_wait_if_pageable({devPtr}, *order);
     fill_async(devPtr, static_cast<uint8_t>(value), count, *order);
     wait_if_pageable({devPtr}, *order);
   });

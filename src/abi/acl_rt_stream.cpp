@@ -92,13 +92,17 @@ aclError aclrtCreateStreamV2(aclrtStream* stream, const aclrtStreamConfigHandle*
 aclError aclrtDestroyStream(aclrtStream stream) {
   return abi::call("aclrtDestroyStream", [&] {
     Device::require_usable();
-    abi::taken<abi::StreamInContext>(stream, "stream");
+    Callbacks::instance().end(*abi::taken<abi::StreamInContext>(stream, "stream")->stream);
   });
 }
 
 aclError aclrtDestroyStreamForce(aclrtStream stream) {
-  return abi::call("aclrtDestroyStreamForce",
-                   [&] { abi::taken<abi::StreamInContext>(stream, "stream")->stream->abort(std::nullopt); });
+  return abi::call("aclrtDestroyStreamForce", [&] {
+    Device::require_usable();
+    const auto destroyed = abi::taken<abi::StreamInContext>(stream, "stream")->stream;
+    destroyed->abort(std::nullopt);
+    Callbacks::instance().end(*destroyed);
+  });
 }
 
 aclError aclrtSynchronizeStream(aclrtStream stream) {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/thread_state.h"
 
 namespace anynpu::abi {
 namespace {
@@ -17,7 +18,7 @@ struct ThreadErrors {
   std::deque<std::string> unread;  // newest first
   std::string read;                // what recent_messages() returned last
 };
-thread_local ThreadErrors thread_errors;
+ThreadErrors& thread_errors() { return thread_state<ThreadErrors>(); }
 
 aclError published(ErrorCode code) {
   switch (code) {
@@ -77,18 +78,18 @@ std::pair<aclError, std::string> describe_current_exception() {
 /// Keeps the exception being handled as the failure of `function`.
 aclError record_failure(const char* function) noexcept try {
   const auto [code, text] = describe_current_exception();
-  thread_errors.last = code;
-  auto& unread = thread_errors.unread;
+  thread_errors().last = code;
+  auto& unread = thread_errors().unread;
   unread.push_front(concat(function, " failed (", code, ", ", error_name(code), "): ", text));
   if (unread.size() > kKeptMessages) unread.pop_back();
   return code;
 } catch (...) {  // there is no memory for the text
-  return thread_errors.last = ACL_ERROR_BAD_ALLOC;
+  return ACL_ERROR_BAD_ALLOC;
 }
 
 void write_trace(const char* function, aclError code, std::chrono::steady_clock::duration time) noexcept try {
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
-  const auto& unread = thread_errors.unread;
+  const auto& unread = thread_errors().unread;
   write_line(
       concat("anynpu: ", us, " us: ",
              code == ACL_SUCCESS || unread.empty() ? concat(function, " returned ", code) : unread.front()));
@@ -122,7 +123,7 @@ aclError unsupported(const char* function, const char* why) noexcept {
 }
 
 const char* recent_messages() noexcept try {
-  auto& [last, unread, read] = thread_errors;
+  auto& [last, unread, read] = thread_errors();
   if (unread.empty()) return nullptr;
   read.clear();
   for (const std::string& message : unread) {
@@ -135,8 +136,13 @@ const char* recent_messages() noexcept try {
   return "there is no memory for the messages";
 }
 
-aclError last_error() noexcept { return thread_errors.last; }
+aclError last_error() noexcept try { return thread_errors().last; } catch (...) {
+  return ACL_ERROR_BAD_ALLOC;
+}
 
-void forget_last_error() noexcept { thread_errors.last = ACL_SUCCESS; }
+void forget_last_error() noexcept try {
+  thread_errors().last = ACL_SUCCESS;
+} catch (...) {  // nothing is kept
+}
 
 }  // namespace anynpu::abi

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -22,6 +23,7 @@ Option debug_option("ANYNPU_DEBUG_MEMORY", "0",
 
 /// The address range of a device: enough that fragmentation by pages does not matter.
 constexpr size_t kReservedPerBudget = 4;
+constexpr size_t kMostReserved = size_t{1} << 56;  // more than any process has
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -91,7 +93,9 @@ bool debug_memory() {
 
 Arena::Arena(int device) : device_(device) {
   const size_t budget = MemoryBudget::instance().total();
+  errno = ENOMEM;  // where nothing is tried
   for (size_t factor = kReservedPerBudget; factor != 0; factor /= 2) {
+    if (budget > kMostReserved / factor) continue;
     const size_t size = round_up(budget * factor, kHugePage) + kHugePage;
     void* base = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) continue;  // an address space limit: try with less
@@ -103,7 +107,7 @@ Arena::Arena(int device) : device_(device) {
     return;
   }
   raise(ErrorCode::kOutOfMemory, "device ", device, ": cannot reserve ", budget,
-        " bytes of address space: ", std::strerror(errno));
+        " bytes of address space, the size of ANYNPU_MEMORY: ", std::strerror(errno));
 }
 
 Arena::~Arena() { munmap(base_, reserved_); }

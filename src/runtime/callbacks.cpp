@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "runtime/device.h"
+#include "runtime/running.h"
 
 namespace anynpu {
 
@@ -14,7 +15,11 @@ Callbacks::Outstanding::Outstanding(std::shared_ptr<Subscription> subscription)
 }
 
 Callbacks::Outstanding::~Outstanding() {
-  if (subscription_ != nullptr) --subscription_->outstanding;
+  if (subscription_ == nullptr) return;  // moved from
+  Callbacks& callbacks = instance();
+  std::lock_guard lock(callbacks.mutex_);
+  if (--subscription_->outstanding == 0 && subscription_->ended)
+    callbacks.thread_has_one_less(subscription_->thread);
 }
 
 Callbacks& Callbacks::instance() {
@@ -28,7 +33,7 @@ void Callbacks::subscribe(uint64_t thread, const Stream& stream) {
   auto& subscription = subscriptions_[stream.id()];
   require(subscription == nullptr, ErrorCode::kAlreadySubscribed, "stream ", stream.id(),
           " is subscribed to thread ", subscription ? subscription->thread : 0, " already");
-  subscription = std::make_shared<Subscription>(thread);
+  subscription = std::make_shared<Subscription>(Subscription{.thread = thread});
   ++threads_[thread].streams;
 }
 
@@ -42,6 +47,20 @@ void Callbacks::unsubscribe(uint64_t thread, const Stream& stream) {
   require(outstanding == 0, ErrorCode::kInvalidArgument, outstanding, " callbacks launched on stream ",
           stream.id(), " have not run; thread ", thread, " must process them first");
   subscriptions_.erase(found);
+  thread_has_one_less(thread);
+}
+
+void Callbacks::end(const Stream& stream) {
+  std::lock_guard lock(mutex_);
+  const auto found = subscriptions_.find(stream.id());
+  if (found == subscriptions_.end()) return;
+  const auto subscription = std::move(found->second);
+  subscriptions_.erase(found);
+  subscription->ended = true;
+  if (subscription->outstanding == 0) thread_has_one_less(subscription->thread);
+}
+
+void Callbacks::thread_has_one_less(uint64_t thread) {
   if (--threads_[thread].streams == 0) threads_.erase(thread);
   changed_.notify_all();
 }
@@ -54,7 +73,8 @@ void Callbacks::launch(Stream& stream, UniqueFunction function, bool block) {
           " is not subscribed to a thread that would run the callback");
   const uint64_t thread = found->second->thread;
   auto ran = std::make_shared<Recording>();
-  Callback callback{std::move(function), ran, Outstanding(found->second)};
+  Callback callback{std::move(function), ran, block ? stream.id() : 0, stream.device(),
+                    Outstanding(found->second)};
   lock.unlock();
   stream.launch(Lane::kShort, [this, thread, callback = std::move(callback)]() mutable {
     deliver(thread, std::move(callback));
@@ -91,6 +111,8 @@ bool Callbacks::run_next(uint64_t thread, std::optional<Duration> limit) {
     found->second.ready.pop_front();
     lock.unlock();
     try {
+      std::optional<Running> frame;
+      if (callback.holds != 0) frame.emplace(callback.holds, callback.device);
       callback.function();
     } catch (...) {
       error = std::current_exception();

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -28,6 +27,10 @@ class Callbacks {
   /// were launched on the stream have not run: nobody would run them.
   void unsubscribe(uint64_t thread, const Stream& stream);
 
+  /// Ends the stream's subscription, when it has one, with the stream. Callbacks that were launched still
+  /// reach their thread.
+  void end(const Stream& stream);
+
   /// Enqueues `function`; with `block`, what is enqueued on the stream later starts after it ran. Raises
   /// kStreamNotSubscribed.
   void launch(Stream& stream, UniqueFunction function, bool block);
@@ -40,12 +43,13 @@ class Callbacks {
  private:
   struct Subscription {
     uint64_t thread;
-    std::atomic<int> outstanding = 0;  // launched, and neither run nor dropped
+    int outstanding = 0;  // launched, and neither run nor dropped
+    bool ended = false;   // with the last of those the thread has a stream less
   };
   /// Counts a callback as outstanding for as long as it exists.
   class Outstanding {
    public:
-    explicit Outstanding(std::shared_ptr<Subscription> subscription);
+    explicit Outstanding(std::shared_ptr<Subscription> subscription);  ///< with mutex_ held
     Outstanding(Outstanding&&) noexcept = default;
     ~Outstanding();
 
@@ -55,6 +59,8 @@ class Callbacks {
   struct Callback {
     UniqueFunction function;
     std::shared_ptr<Recording> ran;
+    uint64_t holds;  // the stream that waits for it, or 0
+    int device;
     Outstanding outstanding;
   };
   struct Thread {
@@ -62,6 +68,7 @@ class Callbacks {
     std::deque<Callback> ready;
   };
 
+  void thread_has_one_less(uint64_t thread);  ///< with mutex_ held
   void deliver(uint64_t thread, Callback callback);
 
   std::mutex mutex_;

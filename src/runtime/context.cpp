@@ -7,7 +7,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/thread_state.h"
+#include "runtime/callbacks.h"
 #include "runtime/device.h"
+#include "runtime/running.h"
 
 namespace anynpu {
 namespace {
@@ -15,7 +18,13 @@ namespace {
 std::atomic<uint64_t> next_id = 1;
 
 /// The context that the thread chose on that context's device; null or of another device: the default one.
-thread_local std::shared_ptr<Context> chosen;
+struct Chosen {
+  std::shared_ptr<Context> context;
+};
+std::shared_ptr<Context>& chosen() { return thread_state<Chosen>().context; }
+
+/// How long an allocation that does not fit waits for memory that is freed once queued work is done.
+constexpr auto kFreeingLimit = std::chrono::seconds(2);
 
 /// The default context of a device, and what ends with it.
 struct Default {
@@ -59,17 +68,18 @@ std::shared_ptr<Context> Context::current() {
   const std::optional<int> device = thread_device();
   require(device.has_value(), ErrorCode::kNoContext,
           "the calling thread has no current context: it has set no device");
-  if (chosen == nullptr || chosen->device() != *device) return default_of(*device);
-  require(!chosen->released_, ErrorCode::kNoContext, "the calling thread's context of device ", *device,
+  const std::shared_ptr<Context>& choice = chosen();
+  if (choice == nullptr || choice->device() != *device) return default_of(*device);
+  require(!choice->released_, ErrorCode::kNoContext, "the calling thread's context of device ", *device,
           " was destroyed");
-  return chosen;
+  return choice;
 }
 
 void Context::make_current() {
   Device::require_usable();
   require(!released_, ErrorCode::kInvalidHandle, "the context of device ", device_, " was destroyed");
   set_thread_device(device_);
-  chosen = is_default_ ? nullptr : shared_from_this();
+  chosen() = is_default_ ? nullptr : shared_from_this();
 }
 
 std::shared_ptr<Context> Context::default_of(int device) {
@@ -101,16 +111,21 @@ void Context::unuse_default(int device, bool all) {
     std::lock_guard lock(entry.mutex);
     require(entry.uses != 0, ErrorCode::kNoContext, "device ", device,
             " is not set: each reset takes one setting of the device back");
-    entry.uses = all ? 0 : entry.uses - 1;
-    if (entry.uses != 0) return;
+    const uint64_t left = all ? 0 : entry.uses - 1;
+    if (left == 0) Running::require_outside_device(device, "reset");
+    entry.uses = left;
+    if (left != 0) return;
     entry.released = true;
     context = std::exchange(entry.context, nullptr);
     memory.swap(entry.memory);
   }
   std::exception_ptr error;
   keep_first_error(error, [&] { of_device.synchronize(); });
-  if (context != nullptr) context->released_ = true;
-  for (void* address : memory) of_device.arena().free(address);
+  if (context != nullptr) context->end();
+  of_device.after_work([&arena = of_device.arena(), memory = std::move(memory)] {
+    for (void* address : memory) arena.free(address);
+  });
+  of_device.wait_for_after_work(kFreeingLimit);  // what was freed before is given back too
   if (error) std::rethrow_exception(error);
 }
 
@@ -128,22 +143,38 @@ std::shared_ptr<Stream> Context::create_stream(StreamConfig config) {
   return stream;
 }
 
+std::vector<std::shared_ptr<Stream>> Context::live_streams() {
+  std::vector<std::shared_ptr<Stream>> streams = {default_stream_};
+  std::lock_guard lock(mutex_);
+  for (const auto& weak : streams_)
+    if (auto stream = weak.lock()) streams.push_back(std::move(stream));
+  return streams;
+}
+
+void Context::end() {
+  released_ = true;
+  for (const auto& stream : live_streams()) Callbacks::instance().end(*stream);
+}
+
 void Context::release() {
   Device::require_usable();
-  std::vector<std::shared_ptr<Stream>> streams = {default_stream_};
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& weak : streams_)
-      if (auto stream = weak.lock()) streams.push_back(std::move(stream));
-  }
+  const auto streams = live_streams();
+  for (const auto& stream : streams) Running::require_outside_stream(stream->id(), "destroying a context");
   std::exception_ptr error;
   for (const auto& stream : streams) keep_first_error(error, [&] { stream->synchronize(); });
-  released_ = true;
+  end();
   if (error) std::rethrow_exception(error);
 }
 
 void* Context::allocate(size_t size) {
-  void* address = Device::get(device_).arena().allocate(size);
+  Device& device = Device::get(device_);
+  void* address = nullptr;
+  try {
+    address = device.arena().allocate(size);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory || !device.wait_for_after_work(kFreeingLimit)) throw;
+    address = device.arena().allocate(size);
+  }
   Default& entry = default_entry(device_);
   std::lock_guard lock(entry.mutex);
   entry.memory.insert(address);
@@ -161,7 +192,7 @@ void Context::free(void* address) {
     require(entry.memory.erase(address) != 0, ErrorCode::kInvalidArgument, "device memory: ", address,
             " is not the start of a live allocation of device ", device->index());
   }
-  device->arena().free(address);
+  device->after_work([&arena = device->arena(), address] { arena.free(address); });
 }
 
 }  // namespace anynpu

@@ -27,7 +27,8 @@ class Context : public std::enable_shared_from_this<Context> {
   static void use_default(int device);
   /// Takes back one use of the default context of `device`, or all. The last waits for all work of the
   /// device, releases the context and frees the device memory that was allocated through contexts. Raises
-  /// kNoContext when there is no use; an error of that work after the release.
+  /// kNoContext when there is no use, kInvalidArgument in a task of the device; an error of that work after
+  /// the release.
   static void unuse_default(int device, bool all);
   static uint64_t uses_of_default(int device);
 
@@ -38,17 +39,22 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::shared_ptr<Stream>& default_stream() const { return default_stream_; }
   std::shared_ptr<Stream> create_stream(StreamConfig config);
 
-  /// Waits for the work of its streams; from then on it is current nowhere. Raises the first error of that
-  /// work after the release.
+  /// Waits for the work of its streams, and so raises kInvalidArgument in a task of one; from then on it is
+  /// current nowhere. Raises the first error of that work after the release.
   void release();
 
   /// Device memory of the context's device, which lives until it is freed or the default context released.
+  /// When there is too little, waits a moment for memory that was freed and is still used by queued work.
   void* allocate(size_t size);
-  static void free(void* address);  ///< raises kInvalidArgument when allocate() did not give it
+  /// Does not wait: work that is queued on the device may still use the memory, which is given back after it.
+  /// Raises kInvalidArgument when allocate() did not give it.
+  static void free(void* address);
 
  private:
   Context(int device, bool is_default);
   static std::shared_ptr<Context> default_of(int device);
+  std::vector<std::shared_ptr<Stream>> live_streams();
+  void end();  ///< it is current nowhere, and its streams have no subscriptions, from now on
 
   const int device_;
   const uint64_t id_;

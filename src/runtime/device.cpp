@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/thread_state.h"
+#include "runtime/running.h"
 
 namespace anynpu {
 namespace {
@@ -28,7 +30,26 @@ std::atomic<bool> any_started = false;
 std::atomic<bool> in_fork = false;
 
 thread_local std::optional<int> current_device;
-thread_local std::array<std::shared_ptr<Stream>, kMostDevices> current_streams;
+
+using CurrentStreams = std::array<std::shared_ptr<Stream>, kMostDevices>;  // of a thread
+
+/// Calls `function` after the work that `streams` have now: on the stream that is returned, or, where there
+/// is none, at once and returns null.
+std::shared_ptr<Stream> call_after(const std::vector<std::shared_ptr<Stream>>& streams,
+                                   UniqueFunction function) {
+  std::shared_ptr<Stream> after;
+  for (const auto& stream : streams) {
+    if (stream->idle()) continue;
+    if (after == nullptr) after = Stream::create(stream->device());
+    after->wait(stream->record());
+  }
+  if (after == nullptr) {
+    function();
+  } else {
+    after->launch(Lane::kShort, std::move(function));
+  }
+  return after;
+}
 
 void start_runtime() {
   if (any_started) return;
@@ -126,6 +147,7 @@ bool Device::synchronize(std::optional<Duration> limit) {
 }
 
 bool Device::abort(std::optional<Duration> limit) {
+  Running::require_outside_device(index_, "abort");
   const auto deadline = std::chrono::steady_clock::now() + limit.value_or(Duration::zero());
   const auto streams = live_streams();
   for (const auto& stream : streams) stream->abort(ErrorCode::kDeviceAborted);
@@ -148,6 +170,39 @@ void Device::reset() {
   pool_.release_unused();
 }
 
+void Device::after_work(UniqueFunction function) {
+  const auto after = call_after(live_streams(), std::move(function));
+  if (after == nullptr) return;
+  std::lock_guard lock(mutex_);
+  std::erase_if(after_work_, [](const auto& weak) { return weak.expired(); });
+  after_work_.push_back(after);
+}
+
+bool Device::wait_for_after_work(Duration limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  std::vector<std::weak_ptr<Stream>> streams;
+  {
+    std::lock_guard lock(mutex_);
+    streams = after_work_;
+  }
+  for (const auto& weak : streams)
+    if (const auto stream = weak.lock();
+        stream && !stream->synchronize(
+                      std::max(Duration::zero(), Duration(deadline - std::chrono::steady_clock::now()))))
+      return false;
+  return true;
+}
+
+void Device::after_all_work(UniqueFunction function) {
+  if (!started() || forked()) return function();
+  if (Executor::stopped()) return;
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (const auto& device : devices)
+    if (const Device* started = device.load(std::memory_order_acquire))
+      for (auto& stream : started->live_streams()) streams.push_back(std::move(stream));
+  call_after(streams, std::move(function));
+}
+
 void shutdown() {
   if (Device::started() && !Device::forked()) Executor::instance().shutdown(kExitLimit);
 }
@@ -161,18 +216,18 @@ void set_thread_device(std::optional<int> index) {
 }
 
 Stream& current_stream(int device) {
-  Stream* stream = current_streams.at(device).get();
+  Stream* stream = thread_state<CurrentStreams>().at(device).get();
   return stream != nullptr ? *stream : Device::get(device).default_stream();
 }
 
 std::shared_ptr<Stream> current_stream_ptr(int device) {
-  const auto& stream = current_streams.at(device);
+  const auto& stream = thread_state<CurrentStreams>().at(device);
   return stream != nullptr ? stream : Device::get(device).default_stream_ptr();
 }
 
 void set_current_stream(std::shared_ptr<Stream> stream) {
   const int device = stream->device();
-  current_streams.at(device) = std::move(stream);
+  thread_state<CurrentStreams>().at(device) = std::move(stream);
 }
 
 }  // namespace anynpu

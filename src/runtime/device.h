@@ -49,10 +49,20 @@ class Device {
   /// Raises the first error of each stream's oldest.
   bool synchronize(std::optional<Duration> limit = std::nullopt);
   /// Drops all work that has not started, on every stream, whose next synchronisation raises kDeviceAborted,
-  /// and waits at most `limit` for the work that runs; false when that passed.
+  /// and waits at most `limit` for the work that runs; false when that passed. Raises kInvalidArgument in a
+  /// task of the device.
   bool abort(std::optional<Duration> limit = Duration::zero());
   /// Drops queued work, waits for the running, and gives all memory back that no live pool block holds.
   void reset();
+
+  /// Calls `function`, which must not throw, once the work that all streams have now is done; at once when
+  /// there is none. Does not wait.
+  void after_work(UniqueFunction function);
+  /// Waits for what after_work() still has to call, at most `limit`; false when that passed.
+  bool wait_for_after_work(Duration limit);
+  /// after_work() for the streams of all devices; in a fork of a process with devices at once, and never when
+  /// the process is exiting: a task may have been left at work.
+  static void after_all_work(UniqueFunction function);
 
  private:
   friend class Stream;
@@ -65,6 +75,7 @@ class Device {
   std::shared_ptr<Stream> default_stream_;
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<Stream>> streams_;
+  std::vector<std::weak_ptr<Stream>> after_work_;  // streams of what after_work() still has to call
 };
 
 /// Ends the runtime for this process: no task starts any more, running ones get a moment to end. Called at

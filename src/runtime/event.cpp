@@ -1,12 +1,14 @@
 #include "runtime/event.h"
 
 #include "base/error.h"
+#include "runtime/running.h"
 #include "runtime/stream.h"
 
 namespace anynpu {
 
 bool Recording::wait(std::optional<Duration> limit) const {
   if (done()) return true;
+  Running::require_outside_stream(stream_, "waiting for an event");
   const auto deadline = Clock::now() + limit.value_or(Duration::zero());
   std::unique_lock lock(mutex_);
   while (!done()) {

@@ -19,8 +19,12 @@ class Recording {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// A point of the stream with that id; 0: of none.
+  explicit Recording(uint64_t stream = 0) : stream_(stream) {}
+
   bool done() const { return done_.load(std::memory_order_acquire); }
-  /// Blocks the caller, at most `limit` when given; false when the limit passed.
+  /// Blocks the caller, at most `limit` when given; false when the limit passed. Raises kInvalidArgument in a
+  /// task of its own stream.
   bool wait(std::optional<Duration> limit) const;
   /// When the point was reached. Only once done.
   Clock::time_point time() const { return time_; }
@@ -33,6 +37,7 @@ class Recording {
   bool done_or_resume_later(std::shared_ptr<Stream> stream);
 
  private:
+  const uint64_t stream_;
   mutable std::mutex mutex_;
   mutable std::condition_variable reached_;
   std::atomic<bool> done_ = false;

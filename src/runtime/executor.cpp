@@ -19,8 +19,9 @@ namespace {
 thread_local bool this_is_the_compute_thread = false;
 std::atomic<bool> stopping = false;
 
-/// How long a service thread with nothing to do stays.
-constexpr auto kServiceIdle = std::chrono::seconds(5);
+/// How long a thread with nothing to do stays. A process whose first thread left with pthread_exit ends when
+/// the last thread has.
+constexpr auto kIdle = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -93,11 +94,7 @@ class Executor::Threads {
   bool wait_for_work(std::unique_lock<std::mutex>& lock) {
     ++idle_;
     const auto has_work = [&] { return stopping || !ready_.empty(); };
-    if (lane_ == Lane::kParallel) {
-      work_.wait(lock, has_work);
-    } else {
-      work_.wait_for(lock, kServiceIdle, has_work);
-    }
+    work_.wait_for(lock, kIdle, has_work);
     --idle_;
     return !stopping && !ready_.empty();
   }

@@ -22,10 +22,10 @@ using Duration = std::chrono::nanoseconds;
 /// Blocked threads look this often whether the runtime was shut down under them.
 constexpr Duration kShutdownPoll = std::chrono::milliseconds(100);
 
-/// The threads of the runtime: one compute thread, and service threads that are added while all others are
-/// busy and go again when they find nothing to do, so that user code which blocks in one stream never holds
-/// up another stream. Streams are handed over whole: whichever thread takes one runs its queue until it is
-/// empty, must wait for an event, or needs the other kind of thread.
+/// The threads of the runtime: at most one compute thread, and service threads that are added while all
+/// others are busy, so that user code which blocks in one stream never holds up another stream. Streams are
+/// handed over whole: whichever thread takes one runs its queue until it is empty, must wait for an event, or
+/// needs the other kind of thread. Threads with nothing to do go again.
 class Executor {
  public:
   static Executor& instance();

@@ -2,11 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/parallel.h"
 #include "runtime/device.h"
 
@@ -31,9 +33,16 @@ struct PinnedMemory {
 };
 
 PinnedMemory& pinned() {
-  static auto* memory = new PinnedMemory;
+  static auto* memory = [] {
+    auto* made = new PinnedMemory;
+    hold_in_forks(made->mutex);
+    return made;
+  }();
   return *memory;
 }
+
+/// Made when the library is loaded, so that no fork can find it half made.
+[[maybe_unused]] PinnedMemory& made_at_load = pinned();
 
 void check_place(const char* name, const void* address, bool on_device, CopyKind kind) {
   constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device"};
@@ -71,7 +80,7 @@ void free_pinned(void* address) {
     size = found->second;
     pinned().ranges.erase(found);
   }
-  munmap(address, size);
+  Device::after_all_work([address, size] { munmap(address, size); });
 }
 
 void* find_pinned(const void* address) { return const_cast<char*>(pinned().find(address).first); }
@@ -81,7 +90,13 @@ void check_range(const char* name, const void* address, size_t bytes) {
   require(address != nullptr, ErrorCode::kInvalidArgument, name, " is null; ", bytes,
           " bytes were asked for");
   Device* device = Device::of(address);
-  if (device == nullptr) return;
+  if (device == nullptr) {
+    const auto [begin, size] = pinned().find(address);
+    const size_t rest = begin != nullptr ? begin + size - static_cast<const char*>(address) : bytes;
+    require(bytes <= rest, ErrorCode::kInvalidArgument, name, " (", address, "): ", bytes,
+            " bytes were asked for, but its pinned allocation ends after ", rest);
+    return;
+  }
   const auto range = device->arena().find(address);
   require(range.has_value(), ErrorCode::kInvalidArgument, name, " (", address,
           ") lies in no live allocation of device ", device->index());
@@ -90,8 +105,16 @@ void check_range(const char* name, const void* address, size_t bytes) {
           " bytes were asked for, but its allocation on device ", device->index(), " ends after ", rest);
 }
 
+void check_overlap(const void* to, const void* from, size_t bytes) {
+  const auto a = reinterpret_cast<uintptr_t>(to), b = reinterpret_cast<uintptr_t>(from);
+  require(a == b || std::max(a, b) - std::min(a, b) >= bytes, ErrorCode::kInvalidArgument, "dst (", to,
+          ") and src (", from, ") overlap: ", bytes,
+          " bytes were asked for; disjoint ranges, and dst = src, are accepted");
+}
+
 void check_copy(const void* to, const void* from, size_t bytes, CopyKind kind) {
   if (bytes == 0) return;
+  check_overlap(to, from, bytes);
   check_range("dst", to, bytes);
   check_range("src", from, bytes);
   check_place("dst", to, kind == CopyKind::kHostToDevice || kind == CopyKind::kDeviceToDevice, kind);

@@ -15,18 +15,23 @@ MemoryPlace place_of(const void* address);
 /// Host memory that copies may use after the call that enqueued them returned. Inherited by forks (DataLoader
 /// workers fill it). Raises kOutOfMemory. Thread-safe.
 void* allocate_pinned(size_t size);
-void free_pinned(void* address);  ///< raises kInvalidArgument when `address` was not given out
+/// Does not wait: work that is queued on a device may still use the memory, which is given back after it.
+/// Raises kInvalidArgument when `address` was not given out.
+void free_pinned(void* address);
 /// The pinned range that holds `address`: its start, or null.
 void* find_pinned(const void* address);
 
-/// Raises kInvalidArgument, naming the argument, when `address` is null or is device memory and the range
-/// leaves the live allocation that holds it. Host memory is the caller's business.
+/// Raises kInvalidArgument, naming the argument, when `address` is null or is device or pinned memory and the
+/// range leaves the live allocation that holds it. Other host memory is the caller's business.
 void check_range(const char* name, const void* address, size_t bytes);
 
 enum class CopyKind : uint8_t { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
 
-/// Raises kInvalidArgument, naming the argument, when an address does not lie where `kind` says or its range
-/// leaves the allocation that holds it.
+/// Raises kInvalidArgument when the ranges overlap and are not the same.
+void check_overlap(const void* to, const void* from, size_t bytes);
+
+/// Raises kInvalidArgument, naming the argument, when the ranges overlap, an address does not lie where
+/// `kind` says or its range leaves the allocation that holds it.
 void check_copy(const void* to, const void* from, size_t bytes, CopyKind kind);
 
 /// Enqueues a copy (or fill) of `bytes` bytes. The ranges must stay valid until it is done, and must not

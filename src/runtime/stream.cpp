@@ -6,12 +6,12 @@
 
 #include "base/error.h"
 #include "runtime/device.h"
+#include "runtime/running.h"
 
 namespace anynpu {
 namespace {
 
 std::atomic<uint64_t> next_id = 1;
-thread_local const Stream* running_stream = nullptr;  // whose task this thread is in
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void Stream::launch(Lane lane, UniqueFunction task) {
 
 // [docs:stream-call]
 void Stream::call(Lane lane, const std::function<void()>& function) {
-  if (running_stream == this) return function();  // the stream's next task is a part of the running one
+  if (Running::in_stream(id_)) return function();  // the stream's next task is a part of the running one
   Lock lock = lock_usable();
   help_until(lock, enqueued_, std::nullopt);
   raise_error();
@@ -130,7 +130,7 @@ void Stream::wait(std::shared_ptr<Recording> recording) {
 }
 
 std::shared_ptr<Recording> Stream::record() {
-  auto recording = std::make_shared<Recording>();
+  auto recording = std::make_shared<Recording>(id_);
   Lock lock = lock_usable();
   enqueue(lock, {.complete = recording});
   return recording;
@@ -142,8 +142,7 @@ bool Stream::idle() const {
 }
 
 bool Stream::synchronize(std::optional<Duration> limit) {
-  require(running_stream != this, ErrorCode::kInvalidArgument, "synchronize: a task of stream ", id_,
-          " waits for its own stream, and so for itself");
+  Running::require_outside_stream(id_, "synchronize");
   Lock lock = lock_usable();
   if (!help_until(lock, enqueued_, limit)) return false;
   raise_error();
@@ -236,13 +235,12 @@ void Stream::execute(Lock& lock, Task task) {
   if (task.complete) {
     task.complete->complete(error_so_far);
   } else if (task.run && !skip) {
-    const Stream* outer = std::exchange(running_stream, this);
+    const Running frame(id_, device_);
     try {
       task.run();
     } catch (...) {
       failure = std::current_exception();
     }
-    running_stream = outer;
   }
   task.run.reset();  // what the closure owns may be large, or need other locks
   lock.lock();

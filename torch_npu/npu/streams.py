@@ -27,11 +27,11 @@ class Event(torch.Event):
 
     def record(self, stream=None):
         """Marks the point after all work enqueued so far on ``stream`` (None: the current one)."""
-        super().record(current_stream() if stream is None else stream)
+        super().record(torch.accelerator.current_stream() if stream is None else stream)
 
     def wait(self, stream=None):
         """Makes later work of ``stream`` (None: the current one) start after the point."""
-        super().wait(current_stream() if stream is None else stream)
+        super().wait(torch.accelerator.current_stream() if stream is None else stream)
 
     def elapsed_time(self, end_event):
         """Milliseconds from this point to that of ``end_event``: both reached, and made with timing."""
@@ -99,7 +99,7 @@ class StreamContext:
             return
         self._device = _device_context(self.stream.device)
         self._device.__enter__()
-        self._previous = current_stream()
+        self._previous = torch.accelerator.current_stream()
         set_stream(self.stream)
 
     def __exit__(self, *_):

@@ -150,4 +150,20 @@ TEST_F(AclBase, TheLogShowsMessagesFromItsLevelOn) {
   EXPECT_NE(message().find("logLevel is 9"), std::string::npos);
 }
 
+TEST_F(AclBase, CountsOfDimsAreBounded) {
+  const int64_t huge[] = {int64_t{1} << 40, int64_t{1} << 40, 0}, unknown_rank = -2;
+  aclTensorDesc* empty = aclCreateTensorDesc(ACL_FLOAT, 3, huge, ACL_FORMAT_ND);
+  EXPECT_EQ(aclGetTensorDescElementCount(empty), 0u);
+  EXPECT_EQ(message(), "") << "no overflow: there is no element";
+  aclDestroyTensorDesc(empty);
+  EXPECT_EQ(aclCreateTensorDesc(ACL_FLOAT, 1 << 30, huge, ACL_FORMAT_ND), nullptr);
+  EXPECT_NE(message().find("numDims is 1073741824"), std::string::npos);
+
+  aclTensorDesc* desc = aclCreateTensorDesc(ACL_FLOAT, 1, &unknown_rank, ACL_FORMAT_ND);
+  int64_t range[1][ACL_TENSOR_SHAPE_RANGE_NUM] = {{1, 2}};
+  expect_failure(aclSetTensorShapeRange(desc, SIZE_MAX, range), ACL_ERROR_INVALID_PARAM, "here of 0 to 128");
+  EXPECT_EQ(aclSetTensorShapeRange(desc, 1, range), ACL_SUCCESS);
+  aclDestroyTensorDesc(desc);
+}
+
 }  // namespace

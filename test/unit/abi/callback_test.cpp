@@ -177,4 +177,27 @@ TEST_F(AclCallback, SurvivesManyStreamsAndThreads) {
   EXPECT_EQ(ran, kStreams * kRounds);
 }
 
+TEST_F(AclCallback, SubscriptionsEndWithTheirStreams) {
+  const uint64_t self = pthread_self();
+  int ran = 0;
+  aclrtStream stream = make_stream();
+  ASSERT_EQ(aclrtSubscribeReport(self, stream), ACL_SUCCESS);
+  launch_callback(stream, [&] { ++ran; }, ACL_CALLBACK_NO_BLOCK);
+  ASSERT_EQ(aclrtDestroyStream(stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtProcessReport(kLong), ACL_SUCCESS) << "what was launched still runs";
+  EXPECT_EQ(ran, 1);
+  expect_failure(aclrtProcessReport(kLong), ACL_ERROR_RT_THREAD_SUBSCRIBE, "no stream is subscribed");
+
+  ASSERT_EQ(aclrtSubscribeReport(self, stream = make_stream()), ACL_SUCCESS);
+  ASSERT_EQ(aclrtDestroyStreamForce(stream), ACL_SUCCESS);
+  expect_failure(aclrtProcessReport(kLong), ACL_ERROR_RT_THREAD_SUBSCRIBE, "no stream is subscribed");
+
+  for (const bool with_default : {true, false}) {
+    ASSERT_EQ(aclrtSubscribeReport(self, with_default ? nullptr : make_stream()), ACL_SUCCESS);
+    ASSERT_EQ(aclrtResetDeviceForce(0), ACL_SUCCESS);
+    ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+    expect_failure(aclrtProcessReport(kLong), ACL_ERROR_RT_THREAD_SUBSCRIBE, "no stream is subscribed");
+  }
+}
+
 }  // namespace

@@ -1,6 +1,8 @@
 // What happens when processes end or fork in the midst of it. Each body runs in a process of its own, started
 // afresh: the exit handlers are what is tested.
 
+#include <sys/syscall.h>
+
 #include <cstring>
 #include <latch>
 #include <thread>
@@ -192,6 +194,82 @@ TEST_F(AclExit, AProcessThatOnlyCountedDevicesMayFork) {
         }));
       },
       testing::ExitedWithCode(7), "");
+}
+
+TEST_F(AclExit, AForkWhileOtherThreadsInitialiseAndAllocateDoesNotHang) {
+  EXPECT_EXIT(
+      {
+        for (int t = 0; t < 2; ++t)
+          std::thread([] {
+            while (true) {
+              void* memory = nullptr;
+              (void)aclInit(nullptr);
+              if (aclrtSetDevice(0) == ACL_SUCCESS && aclrtMallocHost(&memory, 8) == ACL_SUCCESS)
+                (void)aclrtFreeHost(memory);
+              (void)aclFinalize();
+            }
+          }).detach();
+        require(aclrtSetDevice(0) == ACL_SUCCESS);
+        void* memory = nullptr;
+        require(aclrtMallocHost(&memory, 8) == ACL_SUCCESS);
+        for (int round = 0; round < 50; ++round) {
+          const int status = status_of_fork([&] {
+            int32_t active = 0;
+            (void)aclInit(nullptr);
+            (void)aclFinalize();
+            require(aclrtGetPrimaryCtxState(0, nullptr, &active) == ACL_ERROR_RT_DEV_SETUP_ERROR);
+            return aclrtFreeHost(memory) == ACL_SUCCESS ? 0 : 1;
+          });
+          if (status != 0) std::_Exit(1);
+        }
+        std::_Exit(7);
+      },
+      testing::ExitedWithCode(7), "");
+}
+
+/// Destroyed after all thread_local objects of its thread.
+void fail_late() {
+  for (int i = 0; i < 40; ++i) require(aclrtDestroyStream(&i) != ACL_SUCCESS);
+  require(aclGetRecentErrMsg() != nullptr);
+}
+
+TEST_F(AclExit, FunctionsServeExitHandlersAndDestructorsOfThreads) {
+  EXPECT_EXIT(
+      {
+        std::atexit([] { fail_late(); });
+        aclrtContext destroyed = nullptr;
+        require(aclrtCreateContext(&destroyed, 0) == ACL_SUCCESS);
+        std::atexit([] {  // before the end of the device
+          aclrtContext context = nullptr;
+          require(aclrtGetCurrentContext(&context) != ACL_SUCCESS);
+          require(aclrtCreateContext(&context, 0) == ACL_SUCCESS);
+          require(aclrtDestroyContext(context) == ACL_SUCCESS);
+          fail_late();
+        });
+        fail_late();
+        require(aclrtDestroyContext(destroyed) == ACL_SUCCESS);
+        std::thread([] {
+          pthread_key_t key = 0;
+          require(pthread_key_create(&key, [](void*) { fail_late(); }) == 0);
+          require(pthread_setspecific(key, &key) == 0);
+          fail_late();
+        }).join();
+        std::exit(7);
+      },
+      testing::ExitedWithCode(7), "");
+}
+
+TEST_F(AclExit, TheProcessEndsWhenItsFirstThreadLeavesAndTheWorkIsDone) {
+  EXPECT_EXIT(
+      {
+        void* memory = nullptr;
+        require(aclrtSetDevice(0) == ACL_SUCCESS);
+        require(aclrtMalloc(&memory, 1 << 22, ACL_MEM_MALLOC_HUGE_FIRST) == ACL_SUCCESS);
+        require(aclrtMemsetAsync(memory, 1 << 22, 1, 1 << 22, nullptr) == ACL_SUCCESS);
+        require(aclrtLaunchHostFunc(nullptr, [](void*) {}, nullptr) == ACL_SUCCESS);
+        syscall(SYS_exit, 0);  // as pthread_exit, which would unwind through the test
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

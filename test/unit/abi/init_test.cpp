@@ -8,10 +8,11 @@ namespace {
 
 using AclInit = AclTest;
 
-/// Ends whatever an earlier test initialised.
+/// Ends whatever an earlier test initialised, and with it the fixture's use of the device.
 void finalize_all() {
   while (aclFinalizeReference(nullptr) == ACL_SUCCESS) {
   }
+  ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
   (void)aclGetRecentErrMsg();
 }
 
