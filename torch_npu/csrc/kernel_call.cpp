@@ -17,7 +17,7 @@ namespace torch_npu {
 namespace {
 
 const anynpu::Option kParallelBytes(
-    "ANYNPU_PARALLEL_BYTES", "256K",
+    "ANYNPU_PARALLEL_BYTES", "1M",
     "from how many bytes of arguments on an operator that does as much for each as exp runs on all cores; "
     "below, it "
     "runs in the calling thread, because handing it over costs more than the other cores save");
