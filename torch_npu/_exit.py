@@ -12,9 +12,11 @@ _UNTIL_THREADS_REST = 0.05
 
 
 def _leave():
-    if _C.is_initialized():
-        _C.settle_autograd()
-    _C.shutdown()
+    try:
+        if _C.is_initialized():
+            _C.settle_autograd()
+    finally:
+        _C.shutdown()
     if threading.active_count() > 1:
         time.sleep(_UNTIL_THREADS_REST)
 
