@@ -140,13 +140,24 @@ void* Arena::allocate(size_t size) {
 }
 
 void Arena::free(void* address) {
+  retire(address);
+  give_back_retired(address);
+}
+
+void Arena::retire(void* address) {
   std::lock_guard lock(mutex_);
   const auto found = live_.find(static_cast<char*>(address));
   require(found != live_.end(), ErrorCode::kInvalidArgument, "device memory: ", address,
           " is not the start of an allocation of device ", device_);
+  retired_.insert(live_.extract(found));
+}
+
+void Arena::give_back_retired(void* address) {
+  std::lock_guard lock(mutex_);
+  const auto found = retired_.find(static_cast<char*>(address));
   char* begin = page_of(found->first);
   const size_t bytes = round_up(found->second, kPage);
-  live_.erase(found);
+  retired_.erase(found);
   // Mapping afresh drops the pages and makes the range fault in one call. It cannot fail for want of memory,
   // and where the kernel refuses to split the mapping, dropping the pages is what counts.
   if (mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==

@@ -47,6 +47,9 @@ class Arena {
   void* allocate(size_t size);
   /// Raises kInvalidArgument when `address` is not the start of a live range.
   void free(void* address);
+  /// The first half of free(): the range is no longer live, but its pages stay until give_back_retired().
+  void retire(void* address);
+  void give_back_retired(void* address);
 
   struct Range {
     char* begin;
@@ -67,7 +70,7 @@ class Arena {
   char* base_ = nullptr;
   size_t reserved_ = 0;
   mutable std::mutex mutex_;
-  std::map<char*, size_t> live_, free_;  // by address; free_ ranges are never adjacent
+  std::map<char*, size_t> live_, retired_, free_;  // by address; free_ ranges are never adjacent
   size_t committed_ = 0;
 };
 

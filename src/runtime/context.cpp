@@ -119,11 +119,12 @@ void Context::unuse_default(int device, bool all) {
     context = std::exchange(entry.context, nullptr);
     memory.swap(entry.memory);
   }
+  for (void* address : memory) of_device.arena().retire(address);  // no new work may use it
   std::exception_ptr error;
   keep_first_error(error, [&] { of_device.synchronize(); });
   if (context != nullptr) context->end();
   of_device.after_work([&arena = of_device.arena(), memory = std::move(memory)] {
-    for (void* address : memory) arena.free(address);
+    for (void* address : memory) arena.give_back_retired(address);
   });
   of_device.wait_for_after_work(kFreeingLimit);  // what was freed before is given back too
   if (error) std::rethrow_exception(error);
@@ -192,7 +193,8 @@ void Context::free(void* address) {
     require(entry.memory.erase(address) != 0, ErrorCode::kInvalidArgument, "device memory: ", address,
             " is not the start of a live allocation of device ", device->index());
   }
-  device->after_work([&arena = device->arena(), address] { arena.free(address); });
+  device->arena().retire(address);  // no new work may use it
+  device->after_work([&arena = device->arena(), address] { arena.give_back_retired(address); });
 }
 
 }  // namespace anynpu

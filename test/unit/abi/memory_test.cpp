@@ -107,6 +107,8 @@ TEST_F(AclMemory, FreedMemoryServesQueuedWorkFirst) {
   EXPECT_EQ(aclrtFreeHost(pinned), ACL_SUCCESS);
   EXPECT_EQ(free_bytes(), before - kSize);
   expect_failure(aclrtFree(memory), ACL_ERROR_RT_PARAM_INVALID, "not the start of a live allocation");
+  expect_failure(aclrtMemsetAsync(memory, kSize, 1, kSize, stream), ACL_ERROR_RT_PARAM_INVALID,
+                 "lies in no live allocation");
   expect_failure(aclrtFreeHost(pinned), ACL_ERROR_RT_PARAM_INVALID, "not the start of a pinned allocation");
   gate.open();
   ASSERT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS) << message();
