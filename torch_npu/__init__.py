@@ -27,7 +27,7 @@ _C = _environment.load_native_module()
 torch.utils.rename_privateuse1_backend("npu")
 torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-from torch_npu import _exit, _sharing, npu
+from torch_npu import _exit, _sharing, npu, profiler
 from torch_npu._attention import npu_fusion_attention
 from torch_npu._fallback import (
     fallback_stats,
@@ -47,6 +47,7 @@ __all__ = [
     "get_fallback_mode",
     "npu",
     "npu_fusion_attention",
+    "profiler",
     "reset_fallback_stats",
     "set_fallback_mode",
 ]

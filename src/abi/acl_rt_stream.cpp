@@ -141,6 +141,7 @@ aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode) {
 aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc func, void* args) {
   return abi::call("aclrtLaunchHostFunc", [&] {
     checked_function(func, "func");
+    const TaskLabel label("host function", TaskKind::kHost);
     abi::stream_or_default(stream)->launch(Lane::kHost, [func, args] { func(args); });
   });
 }

@@ -122,6 +122,7 @@ void check_copy(const void* to, const void* from, size_t bytes, CopyKind kind) {
 }
 
 void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {
+  const TaskLabel label("copy", TaskKind::kCopy, bytes);
   stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
     parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
       std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
@@ -130,6 +131,7 @@ void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {
 }
 
 void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream) {
+  const TaskLabel label("fill", TaskKind::kFill, bytes);
   stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
     parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
       std::memset(static_cast<char*>(to) + begin, value, end - begin);

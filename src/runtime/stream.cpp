@@ -119,6 +119,7 @@ void Stream::call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& 
 void Stream::run_in_caller(Lock& lock, Task task) {
   state_ = State::kRunning;
   ++enqueued_;
+  task.traced = Trace::begin(device_, id_);
   execute(lock, std::move(task));
   if (step_over_waits()) post();
 }
@@ -176,6 +177,7 @@ Stream::Lock Stream::lock_usable() {
 
 uint64_t Stream::enqueue(Lock& lock, Task task) {
   const bool needs_thread = static_cast<bool>(task.run);
+  if (needs_thread) task.traced = Trace::begin(device_, id_);
   queue_.push_back(std::move(task));
   const uint64_t ticket = ++enqueued_;
   if (state_ == State::kIdle) {
@@ -236,11 +238,13 @@ void Stream::execute(Lock& lock, Task task) {
     task.complete->complete(error_so_far);
   } else if (task.run && !skip) {
     const Running frame(id_, device_);
+    if (task.traced) Trace::started(*task.traced);
     try {
       task.run();
     } catch (...) {
       failure = std::current_exception();
     }
+    if (task.traced) Trace::ended(std::move(task.traced));
   }
   task.run.reset();  // what the closure owns may be large, or need other locks
   lock.lock();

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/unique_function.h"
+#include "prof/trace.h"
 #include "runtime/event.h"
 #include "runtime/executor.h"
 
@@ -69,6 +70,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Lane lane = Lane::kShort;
     UniqueFunction run = {};
     std::shared_ptr<Recording> wait_for = nullptr, complete = nullptr;
+    std::unique_ptr<TracedTask> traced = nullptr;  // only while a trace is being collected
   };
   enum class State : uint8_t { kIdle, kPosted, kRunning, kParked };
   class Lock;

@@ -15,15 +15,15 @@ BIN = Path(sys.executable).parent
 # What a layer may include: itself, these, and what these may. A lower layer never includes a higher one.
 LAYERS = {
     "base": [],
-    "runtime": ["base"],
+    "prof": ["base"],
+    "runtime": ["prof"],
     "tile": ["base"],
     "jit": ["tile"],
     "ops": ["runtime", "tile", "jit"],
     "graph": ["ops"],
     "fusion": ["graph"],
     "hccl": ["runtime"],
-    "prof": ["base"],
-    "abi": ["fusion", "hccl", "prof", *(PUBLIC := ["acl", "aclnn", "aclnnop", "ge"])],
+    "abi": ["fusion", "hccl", *(PUBLIC := ["acl", "aclnn", "aclnnop", "ge"])],
     "torch_npu": ["graph", "hccl"],
 }
 TORCH_INCLUDE = re.compile(r"(torch|ATen|c10|pybind11)/")
