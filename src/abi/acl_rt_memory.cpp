@@ -1,5 +1,10 @@
 // Memory and copies of acl_rt.h.
 
+#include <algorithm>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+
 #include "abi/call.h"
 #include "abi/handle.h"
 #include "acl/acl.h"
@@ -55,6 +60,11 @@ void check_room(const char* room_argument, size_t room, size_t count) {
              room);
 }
 
+void check_not_null(const char* argument, const void* address, size_t bytes) {
+  abi::check(address != nullptr || bytes == 0, ACL_ERROR_INVALID_PARAM, argument, " is null; ", bytes,
+             " bytes were asked for");
+}
+
 /// `kind` as the runtime knows it; copies within and between devices must be what they say.
 CopyKind copy_kind(aclrtMemcpyKind kind, const void* to, const void* from) {
   switch (kind) {
@@ -84,77 +94,60 @@ CopyKind copy_kind(aclrtMemcpyKind kind, const void* to, const void* from) {
             "; the ACL_MEMCPY_ constants are accepted");
 }
 
-/// A copy of `rows` rows of `width` bytes that start `to_pitch` and `from_pitch` bytes apart.
-struct Copy {
-  void* to;
-  const void* from;
-  size_t width, rows = 1, to_pitch = 0, from_pitch = 0;
+using HeldMemory = std::shared_lock<std::shared_mutex>;
 
-  /// The bytes from the first to the last of the rows.
-  size_t span(size_t pitch) const { return width == 0 || rows == 0 ? 0 : (rows - 1) * pitch + width; }
-
-  void check(aclrtMemcpyKind kind) const {
-    Device::require_usable();
-    const CopyKind known = copy_kind(kind, to, from);
-    check_range("dst", to, span(to_pitch));
-    check_range("src", from, span(from_pitch));
-    check_copy(to, from, rows == 0 ? 0 : width, known);
-    for (size_t row = 1; row < (width == 0 ? 0 : rows); ++row)
-      check_overlap(static_cast<const char*>(to) + row * to_pitch,
-                    static_cast<const char*>(from) + row * from_pitch, width);
-  }
-
-  void enqueue(Stream& stream) const {
-    if (width == 0) return;
-    for (size_t row = 0; row < rows; ++row)
-      copy_async(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
-                 width, stream);
-  }
-
-  void run(aclrtMemcpyKind kind) const;
-  void run_async(aclrtMemcpyKind kind, aclrtStream handle) const;
-};
-
-/// Runs what `enqueue` puts on a stream, without order among other work, and waits for it.
+/// Runs what `enqueue` puts on a stream, without order among other work, and waits for it. `held` since its
+/// ranges were checked.
 template <class F>
-void run_now(F enqueue) {
-  const auto stream = Stream::create(Context::current()->device());
+void run_now(HeldMemory held, F enqueue) {
+  const auto stream = Device::get(Context::current()->device()).create_stream();
   enqueue(*stream);
+  held.unlock();
   stream->synchronize();
 }
 
-/// Raises, before anything is enqueued, where wait_if_pageable() could not wait.
-void check_wait_if_pageable(std::initializer_list<const void*> addresses, const Stream& stream) {
-  for (const void* address : addresses)
-    if (place_of(address) == MemoryPlace::kHost)
-      Running::require_outside_stream(stream.id(), "host memory that is not pinned");
+/// Runs what `enqueue` puts on the stream of `handle` in its order. Host memory that is not pinned is the
+/// caller's again when the call returns, so with such an address among `addresses` it waits for that.
+template <class F>
+void run_async(HeldMemory held, aclrtStream handle, std::initializer_list<const void*> addresses, F enqueue) {
+  const auto stream = abi::stream_or_default(handle);
+  const bool waits = std::any_of(addresses.begin(), addresses.end(),
+                                 [](const void* address) { return place_of(address) == MemoryPlace::kHost; });
+  if (!waits) return enqueue(*stream);
+  Running::require_outside_stream(stream->id(), "host memory that is not pinned");
+  enqueue(*stream);
+  held.unlock();
+  // Enqueued behind it, so that it is dropped when that was.
+  const auto reached = std::make_shared<bool>(false);
+  stream->launch(Lane::kShort, [reached] { *reached = true; });
+  stream->record()->wait(std::nullopt);
+  require(*reached, ErrorCode::kAborted, "work of stream ", stream->id(),
+          " was dropped by an abort or a failure before it; nothing, or a part, was copied");
 }
 
-/// Host memory that is not pinned is the caller's again when the call returns.
-void wait_if_pageable(std::initializer_list<const void*> addresses, Stream& stream) {
-  for (const void* address : addresses)
-    if (place_of(address) == MemoryPlace::kHost) {
-      stream.record()->wait(std::nullopt);
-      return;
-    }
+void copy_now(const RowCopy& copy, aclrtMemcpyKind kind) {
+  Device::require_usable();
+  const CopyKind known = copy_kind(kind, copy.to, copy.from);
+  check_not_null("dst", copy.to, copy.width * copy.rows);
+  check_not_null("src", copy.from, copy.width * copy.rows);
+  auto held = hold_memory();
+  check_copy(copy, known);
+  run_now(std::move(held), [&](Stream& stream) { copy_async(copy, stream); });
 }
 
-void Copy::run(aclrtMemcpyKind kind) const {
-  check(kind);
-  run_now([&](Stream& stream) { enqueue(stream); });
-}
-
-void Copy::run_async(aclrtMemcpyKind kind, aclrtStream handle) const {
+void copy_in_order(const RowCopy& copy, aclrtMemcpyKind kind, aclrtStream handle) {
   abi::check(kind != ACL_MEMCPY_HOST_TO_HOST, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
              "kind is ACL_MEMCPY_HOST_TO_HOST; asynchronous copies have a device at one side or both");
-  check(kind);
-  const auto stream = abi::stream_or_default(handle);
-  check_wait_if_pageable({to, from}, *stream);
-  enqueue(*stream);
-  wait_if_pageable({to, from}, *stream);
+  Device::require_usable();
+  const CopyKind known = copy_kind(kind, copy.to, copy.from);
+  check_not_null("dst", copy.to, copy.width * copy.rows);
+  check_not_null("src", copy.from, copy.width * copy.rows);
+  auto held = hold_memory();
+  check_copy(copy, known);
+  run_async(std::move(held), handle, {copy.to, copy.from}, [&](Stream& stream) { copy_async(copy, stream); });
 }
 
-Copy rows(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height) {
+RowCopy rows(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height) {
   abi::check(width <= dpitch && width <= spitch, ACL_ERROR_INVALID_PARAM, "width is ", width,
              ", but dpitch is ", dpitch, " and spitch ", spitch, "; rows must not overlap");
   const size_t pitch = std::max(dpitch, spitch);
@@ -232,7 +225,7 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
 aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind) {
   return abi::call("aclrtMemcpy", [&] {
     check_room("destMax", destMax, count);
-    Copy{dst, src, count}.run(kind);
+    copy_now({dst, src, count}, kind);
   });
 }
 
@@ -240,7 +233,7 @@ aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t cou
                           aclrtStream stream) {
   return abi::call("aclrtMemcpyAsync", [&] {
     check_room("destMax", destMax, count);
-    Copy{dst, src, count}.run_async(kind, stream);
+    copy_in_order({dst, src, count}, kind, stream);
   });
 }
 
@@ -248,27 +241,30 @@ aclError aclrtMemcpyAsyncWithCondition(void* dst, size_t destMax, const void* sr
                                        aclrtMemcpyKind kind, aclrtStream stream) {
   return abi::call("aclrtMemcpyAsyncWithCondition", [&] {
     check_room("destMax", destMax, count);
-    Copy{dst, src, count}.run_async(kind, stream);
+    copy_in_order({dst, src, count}, kind, stream);
   });
 }
 
 aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height,
                        aclrtMemcpyKind kind) {
-  return abi::call("aclrtMemcpy2d", [&] { rows(dst, dpitch, src, spitch, width, height).run(kind); });
+  return abi::call("aclrtMemcpy2d", [&] { copy_now(rows(dst, dpitch, src, spitch, width, height), kind); });
 }
 
 aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width,
                             size_t height, aclrtMemcpyKind kind, aclrtStream stream) {
   return abi::call("aclrtMemcpy2dAsync",
-                   [&] { rows(dst, dpitch, src, spitch, width, height).run_async(kind, stream); });
+                   [&] { copy_in_order(rows(dst, dpitch, src, spitch, width, height), kind, stream); });
 }
 
 aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count) {
   return abi::call("aclrtMemset", [&] {
     check_room("maxCount", maxCount, count);
     Device::require_usable();
+    check_not_null("devPtr", devPtr, count);
+    auto held = hold_memory();
     check_range("devPtr", devPtr, count);
-    run_now([&](Stream& stream) { fill_async(devPtr, static_cast<uint8_t>(value), count, stream); });
+    run_now(std::move(held),
+            [&](Stream& order) { fill_async(devPtr, static_cast<uint8_t>(value), count, order); });
   });
 }
 
@@ -276,11 +272,11 @@ aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t c
   return abi::call("aclrtMemsetAsync", [&] {
     check_room("maxCount", maxCount, count);
     Device::require_usable();
+    check_not_null("devPtr", devPtr, count);
+    auto held = hold_memory();
     check_range("devPtr", devPtr, count);
-    const auto order = abi::stream_or_default(stream);
-    check_wait_if_pageable({devPtr}, *order);
-    fill_async(devPtr, static_cast<uint8_t>(value), count, *order);
-    wait_if_pageable({devPtr}, *order);
+    run_async(std::move(held), stream, {devPtr},
+              [&](Stream& order) { fill_async(devPtr, static_cast<uint8_t>(value), count, order); });
   });
 }
 

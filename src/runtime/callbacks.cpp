@@ -73,7 +73,7 @@ void Callbacks::launch(Stream& stream, UniqueFunction function, bool block) {
           " is not subscribed to a thread that would run the callback");
   const uint64_t thread = found->second->thread;
   auto ran = std::make_shared<Recording>();
-  Callback callback{std::move(function), ran, block ? stream.id() : 0, stream.device(),
+  Callback callback{CompletesAtEnd(ran), std::move(function), block ? stream.id() : 0, stream.device(),
                     Outstanding(found->second)};
   lock.unlock();
   stream.launch(Lane::kShort, [this, thread, callback = std::move(callback)]() mutable {
@@ -101,25 +101,16 @@ bool Callbacks::run_next(uint64_t thread, std::optional<Duration> limit) {
     if (!found->second.ready.empty()) break;
     Device::require_usable();
     if (limit && Clock::now() >= deadline) return false;
+    if (Executor::instance().help_if_starved(lock)) continue;
     const auto slice = Clock::now() + kShutdownPoll;
     changed_.wait_until(lock, limit ? std::min(deadline, slice) : slice);
   }
-  auto ran = found->second.ready.front().ran;
-  std::exception_ptr error;
-  {
-    Callback callback = std::move(found->second.ready.front());
-    found->second.ready.pop_front();
-    lock.unlock();
-    try {
-      std::optional<Running> frame;
-      if (callback.holds != 0) frame.emplace(callback.holds, callback.device);
-      callback.function();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  }  // no longer outstanding once the stream goes on
-  ran->complete(nullptr);
-  if (error) std::rethrow_exception(error);
+  Callback callback = std::move(found->second.ready.front());
+  found->second.ready.pop_front();
+  lock.unlock();
+  std::optional<Running> frame;
+  if (callback.holds != 0) frame.emplace(callback.holds, callback.device);
+  callback.function();
   return true;
 }
 

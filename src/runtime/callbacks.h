@@ -56,9 +56,18 @@ class Callbacks {
    private:
     std::shared_ptr<Subscription> subscription_;
   };
+  /// Completes the recording at its end: a stream that waits for a callback goes on also when it was dropped.
+  struct CompletesAtEnd {
+    std::shared_ptr<Recording> recording;
+    explicit CompletesAtEnd(std::shared_ptr<Recording> recording_) : recording(std::move(recording_)) {}
+    CompletesAtEnd(CompletesAtEnd&&) noexcept = default;
+    ~CompletesAtEnd() {
+      if (recording != nullptr) recording->complete(nullptr);
+    }
+  };
   struct Callback {
+    CompletesAtEnd ran;  // the last to be destroyed: it is not outstanding any more when the stream goes on
     UniqueFunction function;
-    std::shared_ptr<Recording> ran;
     uint64_t holds;  // the stream that waits for it, or 0
     int device;
     Outstanding outstanding;

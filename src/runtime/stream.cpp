@@ -1,7 +1,10 @@
 #include "runtime/stream.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -238,9 +241,18 @@ void Stream::execute(Lock& lock, Task task) {
     task.complete->complete(error_so_far);
   } else if (task.run && !skip) {
     const Running frame(id_, device_);
+    std::optional<Executor::InUserCode> user_code;
+    if (task.lane == Lane::kHost) user_code.emplace();
     if (task.traced) Trace::started(*task.traced);
     try {
       task.run();
+    } catch (__cxxabiv1::__forced_unwind&) {  // pthread_exit in user code: the task is over, and with it this
+                                              // thread
+      task.run.reset();
+      lock.lock();
+      finished_one();
+      if (step_over_waits()) post();
+      throw;
     } catch (...) {
       failure = std::current_exception();
     }
@@ -274,6 +286,7 @@ bool Stream::help_until(Lock& lock, uint64_t ticket, std::optional<Duration> lim
       continue;
     }
     if (limit && Clock::now() >= deadline) return false;
+    if (Executor::instance().help_if_starved(lock)) continue;
     wake_at_ = std::min(wake_at_, ticket);
     const auto slice = Clock::now() + kShutdownPoll;
     lock.wait_until(limit ? std::min(deadline, slice) : slice);
