@@ -139,6 +139,7 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
 Tensor lazy_clone(const Tensor& self) { return self.clone(); }
 
 Scalar local_scalar_dense(const Tensor& self) {
+  note_sync();
   wait_for_stream(current_runtime_stream(self.device()));
   return at::native::_local_scalar_dense_cpu(borrowed_alias(self, false));
 }

@@ -64,9 +64,8 @@ constexpr std::string_view kWhole[] = {"_convolution", "_foreach_*", "conj_physi
 
 /// Operators whose results on the host, or whose sizes of results, depend on values in device memory.
 constexpr std::string_view kReadsValues[] = {
-    "_local_scalar_dense",   "_unique", "_unique2",          "bincount",           "equal",
-    "masked_select",         "nonzero", "repeat_interleave", "unique_consecutive", "unique_dim",
-    "unique_dim_consecutive"};
+    "_unique", "_unique2",          "bincount",           "equal",      "masked_select",
+    "nonzero", "repeat_interleave", "unique_consecutive", "unique_dim", "unique_dim_consecutive"};
 
 bool matches(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return pattern == name;

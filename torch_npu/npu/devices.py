@@ -131,15 +131,13 @@ class _NPUDeviceProperties:
     multi_processor_count: int  # processors of the host that the process may use
     cube_core_num: int  # the same: each computes both matrices and vectors
     vector_core_num: int
-    L2_cache_size: int  # bytes, of one processor; 0 where the system does not tell
 
 
 def get_device_properties(device=None):
     """Name, total memory in bytes and number of processors of a device."""
     _, total = torch.accelerator.get_memory_info(_checked_index(device))
     processors = len(os.sched_getaffinity(0))
-    cache = max(0, os.sysconf("SC_LEVEL2_CACHE_SIZE"))
-    return _NPUDeviceProperties(_NAME, total, processors, processors, processors, cache)
+    return _NPUDeviceProperties(_NAME, total, processors, processors, processors)
 
 
 def get_device_name(device=None):
