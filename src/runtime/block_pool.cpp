@@ -1,11 +1,13 @@
 #include "runtime/block_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
-#include <iomanip>
-#include <sstream>
+#include <deque>
+#include <utility>
 
 #include "base/error.h"
+#include "runtime/block_pool_parts.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
 
@@ -15,31 +17,38 @@ namespace {
 constexpr size_t kUnit = 512;
 constexpr size_t kSmallLimit = size_t{1} << 20;
 constexpr size_t kSmallSegment = size_t{2} << 20;
-constexpr size_t kLargeSegment = size_t{20} << 20;
 constexpr size_t kOwnSegmentFrom = size_t{10} << 20;
 constexpr size_t kSegmentUnit = size_t{2} << 20;
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-size_t block_size(size_t requested) {
-  return round_up(requested, debug_memory() ? Arena::kAlignment : kUnit);
+struct SettingsHistory {
+  std::mutex mutex;
+  std::deque<PoolSettings> all = {{}};  // former ones stay, for threads that still read them
+  std::atomic<const PoolSettings*> now = &all.back();
+};
+
+SettingsHistory& settings_history() {
+  static auto* history = new SettingsHistory;
+  return *history;
 }
 
-size_t segment_size(size_t size, MemoryKind kind) {
+/// Rounds up to the unit, or to the steps into which the size's power of two is divided.
+size_t block_size(size_t requested, const std::vector<size_t>& divisions) {
+  if (debug_memory()) return round_up(requested, Arena::kAlignment);
+  if (divisions.empty()) return round_up(requested, kUnit);
+  const auto power =
+      static_cast<size_t>(std::bit_width(requested | kSmallLimit) - std::bit_width(kSmallLimit));
+  const size_t steps = divisions[std::min(power, divisions.size() - 1)];
+  return round_up(requested, steps > 1 ? std::max(kUnit, std::bit_floor(requested) / steps) : kUnit);
+}
+
+size_t segment_size(size_t size, MemoryKind kind, const PoolSettings& settings) {
   if (debug_memory()) return size;  // the arena makes what follows the block fault
   if (kind == kSmallBlocks) return kSmallSegment;
-  return size < kOwnSegmentFrom ? kLargeSegment : round_up(size, kSegmentUnit);
-}
-
-/// As torch prints it: two decimals in the largest binary unit.
-std::string bytes_text(size_t bytes) {
-  const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  int unit = 0;
-  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(unit == 0 ? 0 : 2) << value << ' ' << units[unit];
-  return text.str();
+  const bool own = size >= kOwnSegmentFrom || size >= settings.max_split_size || !settings.caching;
+  return own ? round_up(size, kSegmentUnit)
+             : std::max(settings.large_segment_size, round_up(size, kSegmentUnit));
 }
 
 /// What is left of a block is kept as a block of its own from this size on.
@@ -47,38 +56,26 @@ size_t smallest_rest(MemoryKind kind) { return kind == kSmallBlocks ? kUnit : kS
 
 /// Adds `amount` or, where it is negative, takes it away. An allocation and its free count about fifteen
 /// times, so this has no branch and is always inlined: it would be half of their time otherwise.
+[[gnu::always_inline]] inline void count(MemoryCounter& counter, int64_t amount) {
+  counter.current += amount;
+  counter.peak = std::max(counter.peak, counter.current);
+  counter.allocated += std::max<int64_t>(amount, 0);
+  counter.freed += std::max<int64_t>(-amount, 0);
+}
+
 [[gnu::always_inline]] inline void count(MemoryStats::PerKind& what, MemoryKind kind, int64_t amount) {
-  for (MemoryKind each : {kAllMemory, kind}) {
-    MemoryCounter& counter = what[each];
-    counter.current += amount;
-    counter.peak = std::max(counter.peak, counter.current);
-    counter.allocated += std::max<int64_t>(amount, 0);
-    counter.freed += std::max<int64_t>(-amount, 0);
-  }
+  for (MemoryKind each : {kAllMemory, kind}) count(what[each], amount);
+}
+
+bool is_oversize(size_t size) { return size >= BlockPool::settings().max_split_size; }
+
+/// Oversize blocks are for requests of about their size only.
+bool may_take(const Block& block, size_t size) {
+  const PoolSettings& settings = BlockPool::settings();
+  return is_oversize(size) ? block.size - size <= settings.max_non_split_rounding : !is_oversize(block.size);
 }
 
 }  // namespace
-
-struct BlockPool::Segment {
-  BlockPool* pool;
-  uint64_t stream;
-  MemoryKind kind;
-  Bins& bins;  ///< of that stream and kind
-  size_t size;
-  Block* first;
-};
-
-struct Block {
-  BlockPool::Segment* segment;
-  char* address;
-  size_t size, requested = 0;
-  enum State : uint8_t { kFree, kAllocated, kDeferred } state = kDeferred;  // free blocks stand in a bin
-  Block *previous = nullptr, *next = nullptr;                               // neighbours in the segment
-  Block *bin_previous = nullptr, *bin_next = nullptr;       // in the free list of the size class
-  std::vector<std::shared_ptr<Stream>> other_streams = {};  // that use it beside the segment's own
-
-  bool is_whole_segment() const { return previous == nullptr && next == nullptr; }
-};
 
 /// Free blocks by size class. Class of a size: exact below 32 units, then 32 classes per power of two.
 class BlockPool::Bins {
@@ -134,6 +131,14 @@ class BlockPool::Bins {
   std::array<uint64_t, kBins / 64> occupied_ = {};
 };
 
+void BlockPool::configure(PoolSettings settings) {
+  SettingsHistory& history = settings_history();
+  std::lock_guard lock(history.mutex);
+  history.now.store(&history.all.emplace_back(std::move(settings)), std::memory_order_release);
+}
+
+const PoolSettings& BlockPool::settings() { return *settings_history().now.load(std::memory_order_acquire); }
+
 BlockPool::BlockPool(Arena& arena) : arena_(arena) {}
 
 BlockPool::~BlockPool() {
@@ -145,20 +150,22 @@ BlockPool::~BlockPool() {
 }
 
 // [docs:block-allocate]
-Block* BlockPool::allocate(size_t requested, uint64_t stream) {
+Block* BlockPool::allocate(size_t requested, uint64_t stream, uint64_t group, PoolNote note) {
   if (requested == 0) return nullptr;
   std::lock_guard lock(mutex_);
-  if (requested > MemoryBudget::instance().total()) raise_out_of_memory(requested);
-  const size_t size = block_size(requested);
+  if (requested > MemoryBudget::instance().total()) raise_out_of_memory(requested, stream, group, note);
+  const size_t size = block_size(requested, settings().roundup_power2_divisions);
   const MemoryKind kind = size <= kSmallLimit ? kSmallBlocks : kLargeBlocks;
   if (!deferred_.empty()) collect_deferred();
-  Block* block = bins(stream, kind).find(size);
-  if (block == nullptr) block = new_segment_or_make_room(size, stream, kind);
-  return give_out(block, size, requested);
+  Block* block = bins(stream, group, kind).find(size);
+  if (block == nullptr || !may_take(*block, size))
+    block = new_segment_or_make_room(size, stream, group, kind);
+  if (block == nullptr) raise_out_of_memory(requested, stream, group, note);
+  return give_out(block, size, requested, std::move(note));
 }
 // [/docs]
 
-void BlockPool::free(Block* block) {
+void BlockPool::free(Block* block, const PoolNote& note) {
   if (block == nullptr || Device::forked()) return;
   std::vector<std::shared_ptr<Recording>> until;
   if (!block->other_streams.empty() && !Executor::stopped())
@@ -167,6 +174,7 @@ void BlockPool::free(Block* block) {
 
   std::lock_guard lock(mutex_);
   const MemoryKind kind = block->segment->kind;
+  tell(PoolEvent::kFreeRequested, *block->segment, block->address, block->requested, note);
   block->other_streams.clear();
   block->state = Block::kDeferred;
   count(stats_.allocation, kind, -1);
@@ -201,26 +209,19 @@ Block* BlockPool::find(const void* address) const {
   return block != nullptr && block->state == Block::kAllocated ? block : nullptr;
 }
 
-void BlockPool::release_unused() {
+void BlockPool::release_unused(uint64_t group) {
   std::lock_guard lock(mutex_);
   collect_deferred();
-  release_unused_locked();
+  std::erase_if(segments_, [&](auto& entry) {
+    const Segment& segment = *entry.second;
+    return (group == 0 ? !kept(segment) : segment.group == group) && release_if_unused(*entry.second);
+  });
 }
 
-MemoryStats BlockPool::stats() const {
+void BlockPool::drop_group(uint64_t group) {
+  release_unused(group);
   std::lock_guard lock(mutex_);
-  return stats_;
-}
-
-void BlockPool::reset_peak_stats() {
-  std::lock_guard lock(mutex_);
-  for_each_counter([](MemoryCounter& counter) { counter.peak = counter.current; });
-}
-
-void BlockPool::reset_accumulated_stats() {
-  std::lock_guard lock(mutex_);
-  for_each_counter([](MemoryCounter& counter) { counter.allocated = counter.freed = 0; });
-  stats_.num_alloc_retries = stats_.num_ooms = stats_.num_device_alloc = stats_.num_device_free = 0;
+  groups_.erase(group);
 }
 
 void BlockPool::set_fraction(double fraction) {
@@ -230,23 +231,18 @@ void BlockPool::set_fraction(double fraction) {
   fraction_ = fraction;
 }
 
-std::vector<BlockPool::SegmentInfo> BlockPool::snapshot() const {
+double BlockPool::fraction() const {
   std::lock_guard lock(mutex_);
-  std::vector<SegmentInfo> result;
-  for (const auto& [address, segment] : segments_) {
-    SegmentInfo& info = result.emplace_back(
-        SegmentInfo{segment->first->address, segment->size, 0, segment->stream, segment->kind, {}});
-    for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      const bool allocated = block->state == Block::kAllocated;
-      info.pieces.push_back({block->address, block->size, block->requested, allocated});
-      if (allocated) info.allocated += block->size;
-    }
-  }
-  return result;
+  return fraction_;
 }
 
-BlockPool::Bins& BlockPool::bins(uint64_t stream, MemoryKind kind) {
-  auto& bins = bins_[stream * 2 + (kind == kLargeBlocks)];
+void BlockPool::observe(PoolObserver observer) {
+  std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+}
+
+BlockPool::Bins& BlockPool::bins(uint64_t stream, uint64_t group, MemoryKind kind) {
+  auto& bins = bins_[(group << 40) + stream * 2 + (kind == kLargeBlocks)];
   if (bins == nullptr) bins = std::make_unique<Bins>();
   return *bins;
 }
@@ -270,10 +266,11 @@ void BlockPool::unlink(Block* block) {
 }
 
 /// Allocates the first `size` bytes of a free block and keeps the rest.
-Block* BlockPool::give_out(Block* block, size_t size, size_t requested) {
+Block* BlockPool::give_out(Block* block, size_t size, size_t requested, PoolNote note) {
   const MemoryKind kind = block->segment->kind;
   unlink(block);
-  if (const size_t rest = block->size - size; rest >= smallest_rest(kind)) {
+  const bool oversize = is_oversize(size);
+  if (const size_t rest = block->size - size; rest >= smallest_rest(kind) && !oversize) {
     Block* other = new_block(block->segment, block->address + size, rest);
     other->previous = block;
     other->next = block->next;
@@ -284,18 +281,26 @@ Block* BlockPool::give_out(Block* block, size_t size, size_t requested) {
   }
   block->state = Block::kAllocated;
   block->requested = requested;
+  block->note = std::move(note);
   const auto bytes = static_cast<int64_t>(block->size);
   count(stats_.allocation, kind, 1);
   count(stats_.active, kind, 1);
   count(stats_.allocated_bytes, kind, bytes);
   count(stats_.active_bytes, kind, bytes);
   count(stats_.requested_bytes, kind, static_cast<int64_t>(requested));
+  block->oversize = oversize;
+  if (oversize) count(stats_.oversize_allocations, 1);
+  tell(PoolEvent::kAlloc, *block->segment, block->address, requested, block->note);
   return block;
 }
 
 /// Merges a block that no work uses any more with its free neighbours and makes it available.
 void BlockPool::take_back(Block* block) {
   const MemoryKind kind = block->segment->kind;
+  tell(PoolEvent::kFreeCompleted, *block->segment, block->address, block->requested, block->note);
+  block->note = nullptr;
+  block->requested = 0;
+  if (block->oversize) count(stats_.oversize_allocations, -1);
   count(stats_.active, kind, -1);
   count(stats_.active_bytes, kind, -static_cast<int64_t>(block->size));
   if (block->next != nullptr && block->next->state == Block::kFree) {
@@ -308,7 +313,9 @@ void BlockPool::take_back(Block* block) {
     block = previous;
   }
   link(block);
-  if (debug_memory()) release_unused_locked();
+  if (!block->is_whole_segment()) return;
+  block->segment->unused_since = ++unused_count_;
+  if (debug_memory() || !settings().caching) release_unused_locked();
 }
 
 void BlockPool::merge_with_next(Block* block) {
@@ -328,26 +335,39 @@ Block* BlockPool::new_block(Segment* segment, char* address, size_t size) {
 }
 
 /// A free block that is a new segment.
-Block* BlockPool::new_segment(size_t size, uint64_t stream, MemoryKind kind) {
-  const size_t bytes = segment_size(size, kind);
+Block* BlockPool::new_segment(size_t size, uint64_t stream, uint64_t group, MemoryKind kind) {
+  const size_t bytes = segment_size(size, kind, settings());
   const auto limit = static_cast<size_t>(fraction_ * static_cast<double>(MemoryBudget::instance().total()));
+  collect_garbage(bytes, limit);
   require(bytes + static_cast<size_t>(stats_.reserved_bytes[kAllMemory].current) <= limit,
           ErrorCode::kOutOfMemory, "device ", arena_.device(), " may reserve ", limit, " bytes");
   auto* address = static_cast<char*>(arena_.allocate(bytes));
+  if (group != 0) groups_.insert(group);
   auto& segment = segments_[address];
-  segment.reset(new Segment{this, stream, kind, bins(stream, kind), bytes, nullptr});
+  segment.reset(new Segment{this, stream, group, kind, bins(stream, group, kind), bytes, is_oversize(bytes)});
   segment->first = new_block(segment.get(), address, bytes);
   ++stats_.num_device_alloc;
-  count(stats_.segment, kind, 1);
-  count(stats_.reserved_bytes, kind, static_cast<int64_t>(bytes));
+  count_segment(*segment, 1);
   link(segment->first);
   return segment->first;
 }
 
-Block* BlockPool::new_segment_or_make_room(size_t size, uint64_t stream, MemoryKind kind) {
+/// Counts, and tells of, a segment that came (1) or went (-1).
+void BlockPool::count_segment(const Segment& segment, int sign) {
+  const int64_t bytes = sign * static_cast<int64_t>(segment.size);
+  count(stats_.segment, segment.kind, sign);
+  count(stats_.reserved_bytes, segment.kind, bytes);
+  if (segment.group != 0) count(stats_.group_reserved_bytes[segment.group], segment.kind, bytes);
+  if (segment.oversize) count(stats_.oversize_segments, sign);
+  tell(sign > 0 ? PoolEvent::kSegmentAlloc : PoolEvent::kSegmentFree, segment, segment.first->address,
+       segment.size, nullptr);
+}
+
+/// A block of a new segment; null where there is no room for one.
+Block* BlockPool::new_segment_or_make_room(size_t size, uint64_t stream, uint64_t group, MemoryKind kind) {
   const auto try_once = [&]() -> Block* {
     try {
-      return new_segment(size, stream, kind);
+      return new_segment(size, stream, group, kind);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kOutOfMemory) throw;
       return nullptr;
@@ -356,22 +376,7 @@ Block* BlockPool::new_segment_or_make_room(size_t size, uint64_t stream, MemoryK
   if (Block* block = try_once()) return block;
   ++stats_.num_alloc_retries;
   release_unused_locked();
-  if (Block* block = try_once()) return block;
-  raise_out_of_memory(size);
-}
-
-void BlockPool::raise_out_of_memory(size_t size) {
-  ++stats_.num_ooms;
-  const MemoryBudget& budget = MemoryBudget::instance();
-  const int64_t allocated = stats_.allocated_bytes[kAllMemory].current;
-  const int64_t reserved = stats_.reserved_bytes[kAllMemory].current;
-  raise(ErrorCode::kOutOfMemory, "NPU out of memory. Tried to allocate ", bytes_text(size), ". Device ",
-        arena_.device(), " has a total capacity of ", bytes_text(budget.total()), " of which ",
-        bytes_text(budget.total() - budget.committed()), " is free (", bytes_text(allocated), " allocated, ",
-        bytes_text(reserved - allocated), " reserved but unallocated; ", bytes_text(reserved),
-        " reserved in all). The capacity is set by ANYNPU_MEMORY; a limit by set_per_process_memory_fraction "
-        "is ",
-        fraction_, " of it.");
+  return try_once();
 }
 
 /// Takes back the freed blocks whose other streams are done with them.
@@ -383,27 +388,50 @@ void BlockPool::collect_deferred() {
   });
 }
 
-void BlockPool::release_unused_locked() {
-  std::erase_if(segments_, [&](auto& entry) {
-    Segment& segment = *entry.second;
-    Block* block = segment.first;
-    if (block->state != Block::kFree || !block->is_whole_segment()) return false;
-    unlink(block);
-    arena_.free(block->address);
-    delete block;
-    ++stats_.num_device_free;
-    count(stats_.segment, segment.kind, -1);
-    count(stats_.reserved_bytes, segment.kind, -static_cast<int64_t>(segment.size));
-    return true;
-  });
+/// Before a new segment of `wanted` bytes: gives unused ones back, the one that rests longest first, while
+/// the pool would reserve more than the threshold's part of `limit`.
+void BlockPool::collect_garbage(size_t wanted, size_t limit) {
+  const double threshold = settings().garbage_collection_threshold;
+  if (threshold == 0) return;
+  const auto most = static_cast<int64_t>(threshold * static_cast<double>(limit));
+  const auto too_much = [&] {
+    return stats_.reserved_bytes[kAllMemory].current + static_cast<int64_t>(wanted) > most;
+  };
+  if (!too_much()) return;
+  std::map<uint64_t, const char*> unused;  // by age
+  for (const auto& [address, segment] : segments_)
+    if (segment->first->state == Block::kFree && segment->first->is_whole_segment() && !kept(*segment))
+      unused.emplace(segment->unused_since, address);
+  for (auto oldest = unused.begin(); oldest != unused.end() && too_much(); ++oldest) {
+    const auto found = segments_.find(oldest->second);
+    if (release_if_unused(*found->second)) segments_.erase(found);
+  }
 }
 
-template <class F>
-void BlockPool::for_each_counter(F function) {
-  for (auto* per_kind :
-       {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.inactive_split, &stats_.allocated_bytes,
-        &stats_.reserved_bytes, &stats_.active_bytes, &stats_.inactive_split_bytes, &stats_.requested_bytes})
-    for (MemoryCounter& counter : *per_kind) function(counter);
+bool BlockPool::kept(const Segment& segment) const { return groups_.contains(segment.group); }
+
+void BlockPool::release_unused_locked() {
+  std::erase_if(segments_,
+                [&](auto& entry) { return !kept(*entry.second) && release_if_unused(*entry.second); });
+}
+
+/// Gives the memory of a segment without allocated blocks back; the segment itself is then to be erased.
+bool BlockPool::release_if_unused(Segment& segment) {
+  Block* block = segment.first;
+  if (block->state != Block::kFree || !block->is_whole_segment()) return false;
+  unlink(block);
+  ++stats_.num_device_free;
+  count_segment(segment, -1);
+  arena_.free(block->address);
+  delete block;
+  return true;
+}
+
+void BlockPool::tell(PoolEvent::Action action, const Segment& segment, const void* address, size_t size,
+                     const PoolNote& note) const {
+  if (observer_) [[unlikely]]
+    observer_({action, arena_.device(), reinterpret_cast<uintptr_t>(address), size, segment.stream,
+               segment.group, note});
 }
 
 }  // namespace anynpu

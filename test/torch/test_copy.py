@@ -248,3 +248,37 @@ def test_sparse_and_nested_tensors_move_and_compute():
     nested = torch.nested.nested_tensor([dense, dense[:, :2]])
     assert torch.equal((nested.npu() * 2).to_padded_tensor(-1.0).cpu(), (nested * 2).to_padded_tensor(-1.0))
     assert torch.equal(nested.npu().cpu().to_padded_tensor(0.0), nested.to_padded_tensor(0.0))
+
+
+SYNCHRONIZING = {
+    "item": lambda x: x[0].item(),
+    "cpu": lambda x: x.cpu(),
+    "to npu": lambda x: torch.ones(2).to("npu"),
+    "nonzero": lambda x: x.nonzero(),
+    "masked_select": lambda x: x.masked_select(x > 1),
+    "equal": lambda x: torch.equal(x, x + 1),
+    "unique": lambda x: x.unique(),
+    "if": lambda x: 1 if x.sum() > 0 else 2,
+}
+
+
+@pytest.mark.parametrize("call", SYNCHRONIZING)
+def test_calls_that_synchronize_can_be_found(call):
+    x = torch.arange(4.0, device="npu")
+    assert torch.npu.get_sync_debug_mode() == 0
+    try:
+        torch.npu.set_sync_debug_mode("warn")
+        with pytest.warns(UserWarning, match="synchronizing NPU operation"):
+            SYNCHRONIZING[call](x)
+        torch.npu.set_sync_debug_mode(2)
+        with pytest.raises(RuntimeError, match="synchronizing NPU operation"):
+            SYNCHRONIZING[call](x)
+        y = (x.relu() @ torch.ones(4, device="npu")).add_(1)
+        torch.empty(4).pin_memory().copy_(x, non_blocking=True)
+        torch.npu.synchronize()
+    finally:
+        torch.npu.set_sync_debug_mode(0)
+    assert y.item() == 7
+    for wrong in ("loud", 3, -1):
+        with pytest.raises(RuntimeError, match="debug_mode is"):
+            torch.npu.set_sync_debug_mode(wrong)

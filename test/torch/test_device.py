@@ -1,6 +1,8 @@
 """Choosing devices: every way to spell one, one per thread, and errors that name what was asked for."""
 
+import os
 import threading
+import time
 
 import pytest
 import torch
@@ -153,10 +155,128 @@ def test_backward_runs_on_the_device_of_its_tensors():
 
 def test_properties():
     properties = torch.npu.get_device_properties("npu:1")
-    assert properties.name == torch.npu.get_device_name() and "Ascend910B" in properties.name
+    assert properties.name == torch.npu.get_device_name() == "Ascend910B2 (anynpu)"
     assert properties.total_memory == torch.npu.mem_get_info()[1]
-    assert properties.multi_processor_count >= 1
-    assert torch.npu.is_bf16_supported() and torch.npu.get_device_capability() is None
+    assert properties.multi_processor_count == len(os.sched_getaffinity(0))
+    assert properties.cube_core_num == properties.vector_core_num == properties.multi_processor_count
+    assert torch.npu.is_bf16_supported() and not torch.npu.is_tf32_supported() and torch.npu.has_half
+    assert torch.npu.can_device_access_peer(0, 1) and torch.npu.can_device_access_peer("npu:1", None)
+    with pytest.raises(RuntimeError, match=f"ordinal {COUNT}"):
+        torch.npu.can_device_access_peer(0, COUNT)
+
+
+def test_the_processor_and_its_capability_are_options(python):
+    code = "import torch; print(torch.npu.get_device_name(), torch.npu.get_device_capability())"
+    assert python(code).stdout == "Ascend910B2 (anynpu) None\n"
+    env = {"ANYNPU_SOC": "Ascend310P3", "TORCH_NPU_DEVICE_CAPABILITY": "8.0"}
+    assert python(code, env=env).stdout == "Ascend310P3 (anynpu) (8, 0)\n"
+    done = python(code, env={"TORCH_NPU_DEVICE_CAPABILITY": "eight"}, exit_code=1)
+    assert "TORCH_NPU_DEVICE_CAPABILITY is 'eight'" in done.stderr
+
+
+def test_utilization_is_that_of_the_process():
+    torch.npu.utilization()
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    busy = torch.npu.utilization()
+    assert 0 < busy <= 100 and isinstance(busy, int)
+    assert torch.npu.device_memory_used() == torch.npu.mem_get_info()[1] - torch.npu.mem_get_info()[0]
+
+
+def test_a_thread_that_chose_no_device_has_one_for_c_libraries_too(python):
+    """They ask AscendCL, which knows no implicit device."""
+    code = """
+import ctypes, threading, torch
+from pathlib import Path
+import torch_npu
+
+acl = ctypes.CDLL(str(Path(torch_npu.__file__).parent / "lib" / "libascendcl.so"))
+def work():
+    device = ctypes.c_int32(-1)
+    before = acl.aclrtGetDevice(ctypes.byref(device))
+    torch.ones(2, device="npu")
+    print(before, acl.aclrtGetDevice(ctypes.byref(device)), device.value)
+for _ in range(2):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+"""
+    assert python(code).stdout == "107002 0 0\n" * 2
+
+
+TENSOR_TYPES = {
+    "BFloat16Tensor": torch.bfloat16,
+    "BoolTensor": torch.bool,
+    "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8,
+    "DoubleTensor": torch.float64,
+    "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+    "ShortTensor": torch.int16,
+}
+
+
+@pytest.mark.parametrize("name", TENSOR_TYPES)
+def test_types_of_tensors(name):
+    kind, dtype = getattr(torch.npu, name), TENSOR_TYPES[name]
+    made = kind(2, 3)
+    assert made.shape == (2, 3) and made.dtype == kind.dtype == dtype and made.is_npu
+    assert kind().shape == (0,) and kind(torch.Size([2])).shape == (2,)
+    values = kind([1, 0, 1])
+    assert values.tolist() == [1, 0, 1] and isinstance(values, kind) and values.type() == f"torch.npu.{name}"
+    for other in (values.cpu(), values.to(torch.complex64), [1, 0, 1]):
+        assert not isinstance(other, kind)
+    source = torch.tensor([0.0, 1.0])
+    for moved in (source.type(kind), source.type(f"torch.npu.{name}")):
+        assert isinstance(moved, kind) and moved.tolist() == [0, 1]
+    assert values.type(kind) is values
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_types_of_storages():
+    for name, dtype in (("FloatStorage", torch.float32), ("ComplexDoubleStorage", torch.complex128)):
+        storage = getattr(torch.npu, name)(3)
+        assert storage.dtype == dtype and storage.device == torch.device("npu:0") and len(storage) == 3
+        assert storage.nbytes() == 3 * dtype.itemsize
+
+
+def test_permissions_are_kept_and_wrong_ones_named():
+    torch.npu.conv.allow_hf32 = False
+    torch.npu.matmul.allow_hf32 = True
+    torch.npu.config.allow_internal_format = True
+    torch.npu.set_compile_mode(jit_compile=True)
+    try:
+        assert (torch.npu.conv.allow_hf32, torch.npu.matmul.allow_hf32) == (False, True)
+        assert torch.npu.config.allow_internal_format and not torch.npu.is_jit_compile_false()
+        x = torch.rand(64, 64) + 1
+        assert torch.equal((x.npu() @ x.npu()).cpu(), x @ x)
+    finally:
+        torch.npu.conv.allow_hf32, torch.npu.matmul.allow_hf32 = True, False
+        torch.npu.config.allow_internal_format = False
+        torch.npu.set_compile_mode()
+    with pytest.raises(TypeError, match="allow_hf32 must be a bool, got int"):
+        torch.npu.conv.allow_hf32 = 1
+    with pytest.raises(AttributeError, match=r"allow_tf32.*accepted are allow_hf32"):
+        torch.npu.matmul.allow_tf32 = True
+
+
+def test_autocast_by_name():
+    assert not torch.npu.is_autocast_enabled()
+    with torch.autocast("npu", dtype=torch.bfloat16):
+        assert torch.npu.is_autocast_enabled() and torch.npu.get_autocast_dtype() == torch.bfloat16
+    before = torch.npu.get_autocast_dtype()
+    torch.npu.set_autocast_enabled(True)
+    torch.npu.set_autocast_dtype(torch.bfloat16)
+    try:
+        assert torch.is_autocast_enabled("npu")
+        assert (torch.ones(2, 2, device="npu") @ torch.ones(2, 2, device="npu")).dtype == torch.bfloat16
+    finally:
+        torch.npu.set_autocast_enabled(False)
+        torch.npu.set_autocast_dtype(before)
+    assert torch.float32 in torch.npu.get_amp_supported_dtype()
 
 
 def test_programs_written_for_cuda(python):

@@ -1,6 +1,8 @@
 """The caching allocator as torch.npu and torch.accelerator show it, resized storages, out of memory."""
 
 import gc
+import re
+import threading
 
 import pytest
 import torch
@@ -81,7 +83,11 @@ def test_statistics_have_torchs_names():
         torch.npu.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["current"]
         == torch.npu.memory_allocated()
     )
-    assert stats == torch.accelerator.memory_stats()
+    assert torch.accelerator.memory_stats().items() <= stats.items()
+    assert list(stats) == sorted(stats)
+    documented = set(re.findall(r'``"(\w+)(?:\.{|"``: [^c])', torch.cuda.memory_stats.__doc__))
+    documented.remove("allocated")  # torch.cuda gives it as "allocation"
+    assert len(documented) > 12 and documented <= torch.npu.memory_stats_as_nested_dict().keys()
     torch.npu.reset_accumulated_memory_stats()
     assert torch.npu.memory_stats()["allocation.all.allocated"] == 0
 
@@ -241,3 +247,222 @@ def test_a_storage_of_foreign_memory_does_not_resize():
     storage = t.untyped_storage()
     storage.resize_(8)
     assert storage.nbytes() == 8 and storage.device == torch.device("npu:0")
+
+
+def test_a_size_that_no_storage_has_is_named():
+    storage = torch.ones(4, device="npu").untyped_storage()
+    with pytest.raises(RuntimeError, match="-1 is not a size") as error:
+        storage.resize_(-1)
+    assert not isinstance(error.value, torch.OutOfMemoryError)
+    assert storage.nbytes() == 16 and storage.tolist()[3] == 63
+
+
+def test_out_of_memory_names_the_largest_holders():
+    held = [torch.empty(BIG, dtype=torch.uint8, device="npu:1") for _ in range(3)]
+    with pytest.raises(torch.OutOfMemoryError, match=r"Most is held by 3 x 64\.00 MiB"):
+        torch.empty(torch.npu.mem_get_info()[1], dtype=torch.uint8, device="npu:1")
+    del held
+
+
+def test_raw_memory_is_given_and_taken_back():
+    before = torch.npu.memory_allocated(1)
+    side = torch.npu.Stream("npu:1")
+    addresses = [
+        torch.npu.caching_allocator_alloc(BIG, device=1),
+        torch.npu.caching_allocator_alloc(BIG, 1, side),
+        torch.npu.caching_allocator_alloc(BIG, stream=side.npu_stream),
+    ]
+    assert len(set(addresses)) == 3 and torch.npu.memory_allocated(1) == before + 3 * BIG
+    streams = {
+        segment["stream"] for segment in torch.npu.memory_snapshot() if segment["address"] in addresses[1:]
+    }
+    assert streams == {side.stream_id}
+    for address in addresses:
+        torch.npu.caching_allocator_delete(address)
+    assert torch.npu.memory_allocated(1) == before
+    for wrong in (addresses[0], addresses[0] + 8, 12345):
+        with pytest.raises(RuntimeError, match="not the start of a live allocation"):
+            torch.npu.caching_allocator_delete(wrong)
+    with pytest.raises(TypeError, match="str"):
+        torch.npu.caching_allocator_alloc(8, stream="npu")
+    assert torch.npu.get_allocator_backend() == "native"
+
+
+def test_fractions_are_shown():
+    assert torch.npu.get_per_process_memory_fraction(1) == 1.0
+    torch.npu.set_per_process_memory_fraction(0.25, 1)
+    try:
+        assert torch.npu.get_per_process_memory_fraction("npu:1") == 0.25
+        assert torch.npu.get_per_process_memory_fraction(0) == 1.0
+    finally:
+        torch.npu.set_per_process_memory_fraction(1.0, 1)
+
+
+def test_host_memory_is_counted():
+    torch.npu.host_empty_cache()
+    torch.npu.reset_accumulated_host_memory_stats()
+    torch.npu.reset_peak_host_memory_stats()
+    before = torch.npu.host_memory_stats()
+    x = torch.empty(5 * MEGABYTE, dtype=torch.uint8, pin_memory=True)
+    during = torch.npu.host_memory_stats()
+    assert during["active_requests.current"] == before["active_requests.current"] + 1
+    assert during["active_bytes.current"] - before["active_bytes.current"] == 8 * MEGABYTE  # a power of two
+    assert during["num_host_alloc"] == before["num_host_alloc"] + 1
+    del x
+    torch.npu.host_empty_cache()
+    after = torch.npu.host_memory_stats()
+    assert after["active_bytes.current"] == before["active_bytes.current"]
+    assert after["allocated_bytes.current"] == before["allocated_bytes.current"]
+    assert after["allocated_bytes.freed"] - before["allocated_bytes.freed"] >= 8 * MEGABYTE
+    assert torch.npu.host_memory_stats_as_nested_dict()["allocations"].keys() == {
+        "current",
+        "peak",
+        "allocated",
+        "freed",
+    }
+
+
+def test_without_caching_memory_goes_back_at_once():
+    reserved = torch.npu.memory_reserved()
+    with torch.npu.caching_allocator_disabled():
+        x = torch.empty(BIG, dtype=torch.uint8, device="npu")
+        assert torch.npu.memory_reserved() == reserved + BIG
+        del x
+        assert torch.npu.memory_reserved() == reserved
+    torch.empty(BIG, dtype=torch.uint8, device="npu")
+    assert torch.npu.memory_reserved() == reserved + BIG
+
+
+def segments_of(pool):
+    return [s for s in torch.npu.memory_snapshot() if s["segment_pool_id"] == pool.id]
+
+
+def test_a_pool_has_segments_of_its_own():
+    pool, other = torch.npu.MemPool(), torch.npu.MemPool()
+    assert pool.id != other.id and pool.use_count() == 1
+    with torch.npu.use_mem_pool(pool):
+        assert pool.use_count() == 2
+        x = torch.ones(3 * MEGABYTE, device="npu")
+        with torch.npu.use_mem_pool(other):
+            y = torch.ones(8, device="npu") + 1  # an operator's output too
+        z = torch.ones(8, device="npu:1")
+    outside = torch.ones(8, device="npu")
+    assert pool.use_count() == 1 and [s["total_size"] for s in pool.snapshot()] == [x.nbytes]
+    owners = {
+        block["address"]: segment["segment_pool_id"]
+        for segment in torch.npu.memory_snapshot()
+        for block in segment["blocks"]
+    }
+    assert owners[x.data_ptr()] == pool.id and owners[y.data_ptr()] == other.id
+    assert owners[z.data_ptr()] == owners[outside.data_ptr()] == (0, 0)
+    stats = torch.npu.memory_stats()
+    assert stats[f"reserved_bytes_by_private_pools.0_{pool.id[1]}.all.current"] == x.nbytes
+    address = x.data_ptr()
+    del x
+    torch.npu.empty_cache()
+    assert torch.empty(3 * MEGABYTE, device="npu").data_ptr() != address
+    with torch.npu.use_mem_pool(pool, "npu:0"):
+        assert torch.empty(3 * MEGABYTE, device="npu").data_ptr() == address
+    assert y.tolist() == [2] * 8
+
+
+def test_what_a_pool_gave_outlives_it():
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        x = torch.full((3 * MEGABYTE,), 7.0, device="npu")
+        torch.empty(BIG, dtype=torch.uint8, device="npu")
+    assert len(segments_of(pool)) == 2
+    identity = pool.id
+    del pool
+    (left,) = (s for s in torch.npu.memory_snapshot() if s["segment_pool_id"] == identity)
+    assert left["allocated_size"] == x.nbytes and x.min().item() == 7
+    del x
+    torch.npu.empty_cache()
+    assert not any(s["segment_pool_id"] == identity for s in torch.npu.memory_snapshot())
+
+
+def test_a_pool_is_of_the_thread_that_chose_it():
+    pool, seen = torch.npu.MemPool(), []
+    with pytest.raises(KeyError), torch.npu.use_mem_pool(pool):
+        thread = threading.Thread(target=lambda: seen.append(torch.empty(BIG // 4, device="npu")))
+        thread.start()
+        thread.join()
+        raise KeyError
+    torch.empty(BIG // 4, device="npu")
+    assert segments_of(pool) == [] and seen[0].nbytes == BIG
+    for unsupported in ("use_on_oom", "no_split"):
+        with pytest.raises(NotImplementedError, match=unsupported):
+            torch.npu.MemPool(**{unsupported: True})
+
+
+SETTINGS = """
+import torch
+M = 1 << 20
+def reserved(*sizes):
+    torch.npu.empty_cache()
+    held = [torch.empty(size, dtype=torch.uint8, device="npu") for size in sizes]
+    return torch.npu.memory_reserved() // M
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "printed"),
+    [
+        ("", "print(reserved(3 * M), torch.npu.memory_stats()['max_split_size'])", "20 -1"),
+        ("large_segment_size_mb:32", "print(reserved(3 * M))", "32"),
+        (
+            "roundup_power2_divisions:4",
+            "x = torch.empty(5 * M, dtype=torch.uint8, device='npu')\n"
+            "print(torch.npu.memory_allocated() // M)\n"
+            "y = torch.empty(5 * M + 1, dtype=torch.uint8, device='npu')\n"
+            "print(torch.npu.memory_allocated() // M)",
+            "5\n11",
+        ),
+        (
+            "max_split_size_mb:24,max_non_split_rounding_mb:24",
+            "x = torch.empty(60 * M, dtype=torch.uint8, device='npu'); a = x.data_ptr(); del x\n"
+            "y = torch.empty(5 * M, dtype=torch.uint8, device='npu')\n"
+            "z = torch.empty(40 * M, dtype=torch.uint8, device='npu')\n"
+            "stats = torch.npu.memory_stats()\n"
+            "print(y.data_ptr() == a, z.data_ptr() == a, stats['oversize_allocations.current'], "
+            "stats['max_split_size'] // M)",
+            "False True 1 24",
+        ),
+        (
+            "garbage_collection_threshold:0.5",
+            "torch.empty(100 * M, dtype=torch.uint8, device='npu')\n"
+            "x = torch.empty(110 * M, dtype=torch.uint8, device='npu')\n"
+            "print(torch.npu.memory_reserved() // M, torch.npu.memory_stats()['num_alloc_retries'])",
+            "110 0",
+        ),
+    ],
+)
+def test_settings_have_their_effect(python, settings, code, printed):
+    env = {"PYTORCH_NPU_ALLOC_CONF": settings, "PYTORCH_ALLOC_CONF": None, "ANYNPU_MEMORY": "400M"}
+    assert python(SETTINGS + code, env=env).stdout.strip() == printed
+
+
+def test_settings_without_effect_say_so(python):
+    done = python("import torch", env={"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True,page_size:1g"})
+    for key in ("expandable_segments", "page_size"):
+        assert f"allocator setting {key} has no effect on device npu" in done.stderr
+    done = python("import torch", env={"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:False"})
+    assert done.stderr == ""
+
+
+def test_unknown_settings_are_named(python):
+    done = python("import torch", env={"PYTORCH_NPU_ALLOC_CONF": "max_splt_size_mb:64"}, exit_code=1)
+    assert "max_splt_size_mb" in done.stderr
+
+
+def test_settings_change_at_run_time():
+    before = torch.npu.memory._snapshot()["allocator_settings"]
+    torch.npu.memory._set_allocator_settings("large_segment_size_mb:30")
+    try:
+        assert torch.npu.memory._snapshot()["allocator_settings"]["large_segment_size"] == 30 * MEGABYTE
+    finally:
+        torch.npu.memory._set_allocator_settings("large_segment_size_mb:20")
+    assert (
+        torch.npu.memory._snapshot()["allocator_settings"]["large_segment_size"]
+        == before["large_segment_size"]
+    )

@@ -1,7 +1,10 @@
-"""Random numbers on npu are the CPU's for the same seed; states are saved, restored and checkpointed."""
+"""Random numbers follow from a seed and an offset; states are saved, restored and checkpointed."""
+
+import threading
 
 import pytest
 import torch
+from reference_random import engine_state, philox
 from torch.utils.checkpoint import checkpoint
 
 DRAWS = {
@@ -27,14 +30,31 @@ DRAWS = {
 }
 
 
+def test_the_reference_is_philox():
+    assert philox(0, 0) == (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
+    assert philox(2**64 - 1, 2**128 - 1) == (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)
+
+
 @pytest.mark.parametrize("draw", DRAWS)
-def test_numbers_are_those_of_the_cpu(draw):
-    torch.manual_seed(11)
-    expected = [DRAWS[draw]("cpu") for _ in range(3)]
-    torch.manual_seed(11)
-    for values in expected:
+@pytest.mark.parametrize("seed", [11, 2**63 + 5])
+def test_numbers_follow_from_seed_and_offset(draw, seed):
+    torch.npu.manual_seed(seed)
+    for call in range(3):
         drawn = DRAWS[draw]("npu")
-        assert drawn.is_npu and torch.equal(drawn.cpu(), values)
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(engine_state(seed, 4 * call))
+            expected = DRAWS[draw]("cpu")
+        assert drawn.is_npu and torch.equal(drawn.cpu(), expected)
+        assert torch.npu.default_generators[0].get_offset() == 4 * (call + 1)
+
+
+def test_neighbouring_seeds_and_offsets_are_unrelated():
+    drawn = []
+    for seed in range(4):
+        torch.npu.manual_seed(seed)
+        drawn += [torch.randn(4000, device="npu") for _ in range(4)]
+    correlation = torch.corrcoef(torch.stack(drawn).cpu()) - torch.eye(len(drawn))
+    assert correlation.abs().max() < 0.1  # 6 times the standard deviation of independent ones
 
 
 def test_cpu_and_npu_draw_independently():
@@ -65,14 +85,12 @@ def test_seeds_given_before_first_use_count(python):
     code = """
 import torch
 torch.manual_seed(123)
-expected = torch.rand(3).tolist()
-torch.manual_seed(123)
 assert not torch.npu.is_initialized()
-print([torch.rand(3, device=f"npu:{i}").tolist() == expected for i in range(2)])
+first = [torch.rand(3, device=f"npu:{i}").tolist() for i in range(2)]
 torch.npu.manual_seed_all(123)
-print([torch.rand(3, device=f"npu:{i}").tolist() == expected for i in range(2)])
+print([torch.rand(3, device=f"npu:{i}").tolist() == first[0] == first[1] for i in range(2)])
 """
-    assert python(code).stdout.splitlines() == ["[True, True]", "[True, True]"]
+    assert python(code).stdout == "[True, True]\n"
 
 
 def test_unseeded_processes_differ(python):
@@ -91,8 +109,62 @@ def test_states_are_saved_and_restored():
     torch.npu.set_rng_state_all(states)
     for index, values in enumerate(drawn):
         assert torch.equal(torch.rand(5, device=f"npu:{index}"), values)
-    with pytest.raises(RuntimeError, match="RNG state"):
-        torch.npu.set_rng_state(state[:100])
+
+
+def test_a_state_is_seed_and_offset():
+    torch.npu.manual_seed(2**40 + 3)
+    torch.rand(2, device="npu")
+    state = torch.npu.get_rng_state()
+    assert state.view(torch.int64).tolist() == [2**40 + 3, 4]
+    expected = torch.rand(5, device="npu")
+    torch.npu.set_rng_state(torch.tensor([2**40 + 3, 4]).view(torch.uint8))
+    assert torch.equal(torch.rand(5, device="npu"), expected)
+    torch.npu.set_rng_state(torch.tensor([7]).view(torch.uint8))  # as torch.cuda: a seed alone
+    assert torch.npu.initial_seed() == 7 and torch.npu._get_rng_state_offset() == 0
+    for size in (0, 15, 17, 5056):
+        with pytest.raises(RuntimeError, match="RNG state is wrong size"):
+            torch.npu.set_rng_state(torch.zeros(size, dtype=torch.uint8))
+    with pytest.raises(TypeError, match=r"ByteTensor"):
+        torch.npu.set_rng_state(torch.zeros(16))
+
+
+def test_offsets():
+    torch.npu.manual_seed(5)
+    drawn = [torch.rand(size, device="npu") for size in (1, 100, 3)]
+    assert torch.npu._get_rng_state_offset() == 12
+    torch.npu._set_rng_state_offset(4)
+    assert torch.equal(torch.rand(100, device="npu"), drawn[1]) and torch.npu._get_rng_state_offset() == 8
+    generator = torch.Generator("npu").manual_seed(5)
+    generator.set_offset(8)
+    assert generator.get_offset() == 8 and generator.initial_seed() == 5
+    assert torch.equal(torch.rand(3, device="npu", generator=generator), drawn[2])
+    generator.manual_seed(5)
+    assert generator.get_offset() == 0
+    with pytest.raises(RuntimeError, match="multiples of 4"):
+        generator.set_offset(6)
+    with pytest.raises(RuntimeError, match="graphsafe_get_state is not supported"):
+        generator.graphsafe_get_state()
+    with pytest.raises(RuntimeError, match="graphsafe_set_state is not supported"):
+        generator.graphsafe_set_state(torch.Generator("npu"))
+
+
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_threads_share_a_generator_without_repeating_numbers(size):
+    torch.npu.manual_seed(1)
+    drawn = [None] * 4
+
+    def draw(number):
+        drawn[number] = [torch.rand(size, device="npu")[:7].tolist() for _ in range(5)]
+
+    threads = [threading.Thread(target=draw, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.npu._get_rng_state_offset() == 4 * 20
+    torch.npu.manual_seed(1)
+    expected = [torch.rand(size, device="npu")[:7].tolist() for _ in range(20)]
+    assert sorted(values for each in drawn for values in each) == sorted(expected)
 
 
 def test_fork_rng_restores():
@@ -116,7 +188,7 @@ def test_generators():
     h.set_state(g.get_state())
     copy = g.clone_state()
     drawn = torch.randn(1000, device="npu", generator=g)
-    assert torch.equal(drawn.cpu(), torch.randn(1000, generator=torch.Generator().manual_seed(3)))
+    assert copy.get_offset() == 0 and g.get_offset() == 4
     for other in (h, copy):
         assert torch.equal(drawn, torch.randn(1000, device="npu", generator=other))
     assert torch.equal(torch.randperm(50, device="npu", generator=g).sort()[0].cpu(), torch.arange(50))

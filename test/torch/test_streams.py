@@ -128,6 +128,46 @@ def test_corner_rules_of_events():
         first.record(torch.npu.Stream("npu:1"))
     with pytest.raises(NotImplementedError, match="interprocess"):
         torch.npu.Event(interprocess=True)
+    for share in (never.ipc_handle, lambda: torch.npu.Event.from_ipc_handle(torch.device("npu:0"), b"")):
+        with pytest.raises(NotImplementedError, match="cannot be sent to other processes"):
+            share()
+    for wait in (stream.wait_event, stream.wait_stream):
+        with pytest.raises(AttributeError, match="NoneType"):  # as torch.cuda's
+            wait(None)
+
+
+def test_priorities():
+    assert torch.npu.Stream.priority_range() == (0, -1)
+    for asked, given in ((0, 0), (-1, -1), (-5, -1), (3, 0)):
+        stream = torch.npu.Stream(priority=asked)
+        assert stream.priority == given
+        assert torch.npu.ExternalStream(stream.npu_stream).priority == given
+    assert torch.npu.default_stream().priority == torch.npu.current_stream().priority == 0
+
+
+def test_external_streams_are_the_streams_of_their_handles(slow_copy):
+    for stream in (torch.npu.Stream(), torch.npu.Stream("npu:1"), torch.npu.default_stream()):
+        same = torch.npu.ExternalStream(stream.npu_stream)
+        assert same == stream and same.device == stream.device and isinstance(same, torch.npu.Stream)
+        assert torch.npu.get_stream_from_external(stream.npu_stream, stream.device) == stream
+    side = torch.npu.Stream()
+    external = torch.npu.ExternalStream(side.npu_stream, device=0)
+    with torch.npu.stream(external):
+        assert torch.npu.current_stream() == side
+        slow_copy()
+        x = torch.full((4,), 3.0, device="npu")
+    copied = side.record_event()
+    assert external.query() == copied.query() or external.query()
+    torch.npu.current_stream().wait_stream(external)
+    assert x.sum().item() == 12
+    external.synchronize()
+    assert external.query() and copied.query()
+    with pytest.raises(RuntimeError, match="handle of no stream"):
+        torch.npu.ExternalStream(12345)
+    with pytest.raises(ValueError, match="of device npu:0, not npu:1"):
+        torch.npu.ExternalStream(side.npu_stream, "npu:1")
+    assert isinstance(torch.npu.SyncLaunchStream(), torch.npu.Stream)
+    assert torch.npu.is_current_stream_capturing() is False
 
 
 def test_generic_streams_and_events(slow_copy):

@@ -3,11 +3,15 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
 
 #include "runtime/device.h"
 #include "runtime/memory.h"
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/guard.h"
+#include "torch_npu/csrc/memory_history.h"
 #include "torch_npu/csrc/wait.h"
 
 namespace torch_npu {
@@ -17,13 +21,27 @@ using anynpu::Block;
 using anynpu::BlockPool;
 using c10::CachingDeviceAllocator::DeviceStats;
 
-void free_block(void* context) {
-  auto* block = static_cast<Block*>(context);
-  BlockPool::pool_of(block).free(block);
-}
+void delete_block(void* context) { free_block(static_cast<Block*>(context)); }
 
 BlockPool& pool_of(c10::DeviceIndex device) {
   return npu_call([&]() -> BlockPool& { return anynpu::Device::get(device).pool(); });
+}
+
+thread_local std::array<uint64_t, anynpu::kMostDevices> groups = {};
+
+/// Tells PyTorch's profiler of a block that came, or went.
+void report_to_profiler(const Block* block, bool allocated) {
+  if (!c10::memoryProfilingEnabled()) [[likely]]
+    return;
+  const anynpu::MemoryStats stats = BlockPool::pool_of(block).stats();
+  const auto bytes = static_cast<int64_t>(BlockPool::size(block));
+  void* address = BlockPool::address(block);
+  c10::reportMemoryUsageToProfiler(
+      address, allocated ? bytes : -bytes,
+      static_cast<size_t>(stats.allocated_bytes[anynpu::kAllMemory].current),
+      static_cast<size_t>(stats.reserved_bytes[anynpu::kAllMemory].current),
+      c10::Device(c10::DeviceType::PrivateUse1,
+                  static_cast<c10::DeviceIndex>(anynpu::Device::of(address)->index())));
 }
 
 /// The block that `data` owns, also where another library wrapped the DataPtr; null for memory of no pool.
@@ -33,15 +51,16 @@ Block* block_of(const c10::DataPtr& data) {
   return device == nullptr ? nullptr : device->pool().find(data.get());
 }
 
+c10::CachingAllocator::Stat stat(const anynpu::MemoryCounter& counter) {
+  return {counter.current, counter.peak, counter.allocated, counter.freed};
+}
+
 c10::CachingAllocator::StatArray stat_array(const anynpu::MemoryStats::PerKind& counters) {
   static_assert(static_cast<int>(c10::CachingAllocator::StatType::AGGREGATE) == anynpu::kAllMemory);
   static_assert(static_cast<int>(c10::CachingAllocator::StatType::SMALL_POOL) == anynpu::kSmallBlocks);
   static_assert(static_cast<int>(c10::CachingAllocator::StatType::LARGE_POOL) == anynpu::kLargeBlocks);
   c10::CachingAllocator::StatArray result;
-  std::transform(counters.begin(), counters.end(), result.begin(),
-                 [](const anynpu::MemoryCounter& counter) -> c10::CachingAllocator::Stat {
-                   return {counter.current, counter.peak, counter.allocated, counter.freed};
-                 });
+  std::transform(counters.begin(), counters.end(), result.begin(), stat);
   return result;
 }
 
@@ -59,11 +78,10 @@ struct NpuAllocator final : c10::DeviceAllocator {
   bool initialized() override { return anynpu::Device::started() && !anynpu::Device::forked(); }
 
   void emptyCache(c10::MempoolId_t pool) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(pool == c10::MempoolId_t(),
-                                "empty_cache: device npu has one memory pool; the id (", pool.first, ", ",
-                                pool.second, ") names another");
+    TORCH_CHECK(pool.first == 0, "empty_cache: (", pool.first, ", ", pool.second,
+                ") is not the id of a torch.npu.MemPool");
     for (c10::DeviceIndex index = 0; index < device_count(); ++index)
-      if (is_started(index)) pool_of(index).release_unused();
+      if (is_started(index)) pool_of(index).release_unused(pool.second);
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
@@ -87,6 +105,11 @@ struct NpuAllocator final : c10::DeviceAllocator {
     result.num_ooms = stats.num_ooms;
     result.num_device_alloc = stats.num_device_alloc;
     result.num_device_free = stats.num_device_free;
+    result.oversize_allocations = stat(stats.oversize_allocations);
+    result.oversize_segments = stat(stats.oversize_segments);
+    result.max_split_size = static_cast<int64_t>(BlockPool::settings().max_split_size);  // -1: no limit
+    for (const auto& [group, counters] : stats.group_reserved_bytes)
+      result.reserved_bytes_by_private_pools[{0, group}] = stat_array(counters);
     return result;
   }
 
@@ -123,23 +146,47 @@ REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, npu_allocator())
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("record_stream", record_stream); }
 
-c10::DataPtr allocate_on(c10::DeviceIndex index, size_t bytes) {
-  return npu_call([&] {
-    BlockPool& pool = pool_of(index);
-    return own_block(pool.allocate(bytes, anynpu::current_stream(index).id()), index);
+AllocationContext allocation_context(c10::DeviceIndex device) {
+  return {groups.at(device), allocation_note()};
+}
+
+uint64_t exchange_group(c10::DeviceIndex device, uint64_t group) {
+  check_device(device);
+  return std::exchange(groups.at(device), group);
+}
+
+Block* allocate_block(c10::DeviceIndex device, size_t bytes, uint64_t stream,
+                      const AllocationContext& context) {
+  Block* block = npu_call([&] {
+    return anynpu::Device::get(device).pool().allocate(bytes, stream, context.group, context.note);
   });
+  if (block != nullptr) report_to_profiler(block, true);
+  return block;
+}
+
+void free_block(Block* block) {
+  if (block == nullptr) return;
+  report_to_profiler(block, false);
+  BlockPool::pool_of(block).free(block, free_note());
+}
+
+c10::DataPtr allocate_on(c10::DeviceIndex index, size_t bytes) {
+  const uint64_t stream = npu_call([&] { return anynpu::current_stream(index).id(); });
+  return own_block(allocate_block(index, bytes, stream, allocation_context(index)), index);
 }
 
 c10::DataPtr own_block(Block* block, c10::DeviceIndex index) {
-  return {BlockPool::address(block), block, &free_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
+  return {BlockPool::address(block), block, &delete_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
 }
 
-bool owns_block(const c10::DataPtr& data) { return data.get_deleter() == &free_block; }
+bool owns_block(const c10::DataPtr& data) { return data.get_deleter() == &delete_block; }
 
 bool is_arena(const void* address) { return anynpu::Device::of(address) != nullptr; }
 
 void resize_storage(c10::StorageImpl& storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  TORCH_CHECK(bytes <= PTRDIFF_MAX, "resize_: ", static_cast<int64_t>(bytes),
+              " is not a size that a storage can have: 0 to ", PTRDIFF_MAX, " bytes are accepted");
   const c10::DeviceIndex device = storage.device().index();
   c10::DataPtr grown = allocate_on(device, bytes);
   if (const size_t kept = std::min(bytes, storage.nbytes()); kept != 0) {

@@ -14,6 +14,21 @@ c10::DeviceAllocator* npu_allocator();
 /// As allocate(), for a device that need not be the current one.
 c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
+/// What the calling thread's allocations are made under: the group of the pool that torch.npu.use_mem_pool
+/// chose for the device, and the thread's stack where the memory history keeps it.
+struct AllocationContext {
+  uint64_t group;
+  anynpu::PoolNote note;
+};
+AllocationContext allocation_context(c10::DeviceIndex device);
+/// Makes `group` (0: none) the one that the calling thread allocates in on `device`; gives the one before.
+uint64_t exchange_group(c10::DeviceIndex device, uint64_t group);
+
+/// A block of the device's pool, and back. What allocates and frees for PyTorch does so through these two.
+anynpu::Block* allocate_block(c10::DeviceIndex device, size_t bytes, uint64_t stream,
+                              const AllocationContext& context);
+void free_block(anynpu::Block* block);
+
 /// The DataPtr that owns `block`, of a pool of `device`, as npu_allocator() makes it.
 c10::DataPtr own_block(anynpu::Block* block, c10::DeviceIndex device);
 

@@ -15,6 +15,7 @@
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/kernel_call.h"
 #include "torch_npu/csrc/pinned.h"
+#include "torch_npu/csrc/sync_debug.h"
 #include "torch_npu/csrc/wait.h"
 
 namespace torch_npu {
@@ -116,6 +117,7 @@ Tensor& copy_(Tensor& target, const Tensor& self, bool non_blocking) {
   }
   const Tensor& host = on_npu(source) ? target : source;
   const bool returns_early = non_blocking && is_pinned(host.const_data_ptr());
+  if (!returns_early) note_sync();
   enqueue_copy(source, target, stream);
   if (!returns_early) wait_for_stream(stream);
   return target;
@@ -137,6 +139,7 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
 Tensor lazy_clone(const Tensor& self) { return self.clone(); }
 
 Scalar local_scalar_dense(const Tensor& self) {
+  note_sync();
   wait_for_stream(current_runtime_stream(self.device()));
   return at::native::_local_scalar_dense_cpu(borrowed_alias(self, false));
 }

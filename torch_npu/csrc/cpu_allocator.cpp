@@ -50,7 +50,7 @@ struct CpuAllocator final : c10::Allocator {
     if (!is_arena(address)) {
       instance().host_deleter(address);
     } else if (Block* block = take_block(address)) {
-      BlockPool::pool_of(block).free(block);
+      free_block(block);
     }
   }
 
@@ -68,10 +68,13 @@ void install_cpu_allocator() { c10::SetCPUAllocator(cpu_allocator(), UINT8_MAX);
 ArenaScope::Entry::Entry(ArenaScope& scope) : outer_(std::exchange(active_scope, &scope)) {}
 ArenaScope::Entry::~Entry() { active_scope = outer_; }
 
+Block* ArenaScope::new_block(size_t bytes) {
+  return allocate_block(device().index(), bytes, stream_.id(), context_);
+}
+
 c10::DataPtr ArenaScope::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &CpuAllocator::free, c10::DeviceType::CPU};
-  Block* block =
-      npu_call([&] { return anynpu::Device::get(stream_.device()).pool().allocate(bytes, stream_.id()); });
+  Block* block = new_block(bytes);
   blocks_.push_back(block);
   void* address = BlockPool::address(block);
   return {address, address, &CpuAllocator::free, c10::DeviceType::CPU};
@@ -101,7 +104,7 @@ c10::DataPtr ArenaScope::take(c10::StorageImpl& storage) {
     block = release(address);
     if (block == nullptr) block = device.pool().find(address);
   } else if (storage.nbytes() != 0) {
-    block = npu_call([&] { return device.pool().allocate(storage.nbytes(), stream_.id()); });
+    block = new_block(storage.nbytes());
     std::memcpy(BlockPool::address(block), storage.data(), storage.nbytes());
     count_fallback_copy(storage.nbytes());
   }

@@ -6,6 +6,7 @@
 
 #include "runtime/block_pool.h"
 #include "runtime/stream.h"
+#include "torch_npu/csrc/allocator.h"
 
 namespace torch_npu {
 
@@ -20,7 +21,9 @@ void install_cpu_allocator();
 /// while an Entry lives, and by its owner otherwise.
 class ArenaScope {
  public:
-  explicit ArenaScope(anynpu::Stream& stream) : stream_(stream) {}
+  /// Allocations are made as ones of the calling thread, whichever thread runs the kernel.
+  explicit ArenaScope(anynpu::Stream& stream)
+      : stream_(stream), context_(allocation_context(device().index())) {}
   ArenaScope(const ArenaScope&) = delete;
 
   c10::Device device() const {
@@ -47,10 +50,12 @@ class ArenaScope {
 
  private:
   friend struct CpuAllocator;
+  anynpu::Block* new_block(size_t bytes);
   c10::DataPtr allocate(size_t bytes);
   anynpu::Block* release(void* address);
 
   anynpu::Stream& stream_;
+  const AllocationContext context_;
   c10::SmallVector<anynpu::Block*, 8> blocks_;  // given out and neither freed nor released, oldest first
 };
 

@@ -13,6 +13,7 @@
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/kernel_call.h"
+#include "torch_npu/csrc/sync_debug.h"
 
 namespace torch_npu {
 namespace {
@@ -138,7 +139,7 @@ class FallbackCall {
       argument = Device(c10::DeviceType::CPU);
     } else if (static_cast<int>(index) == plan_.generator) {
       argument =
-          cpu_engine(argument.isNone() ? default_npu_generator(device_.index()) : argument.toGenerator());
+          engine_of_call(argument.isNone() ? default_npu_generator(device_.index()) : argument.toGenerator());
     }
   }
 
@@ -182,6 +183,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   const OpPlan& plan = plan_of(op);
   check_mode(op, plan);
   plan.counter.count_fallback();
+  if (plan.reads_values) note_sync();
   FallbackCall(op, plan, *stack).run(keys);
 }
 // [/docs]

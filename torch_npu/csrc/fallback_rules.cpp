@@ -2,6 +2,7 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -60,6 +61,11 @@ constexpr struct {
 /// for a kernel of the tensor's device without the dispatcher.
 constexpr std::string_view kWhole[] = {"_convolution", "_foreach_*", "conj_physical_", "convolution",
                                        "convolution_backward"};
+
+/// Operators whose results on the host, or whose sizes of results, depend on values in device memory.
+constexpr std::string_view kReadsValues[] = {
+    "_unique", "_unique2",          "bincount",           "equal",      "masked_select",
+    "nonzero", "repeat_interleave", "unique_consecutive", "unique_dim", "unique_dim_consecutive"};
 
 bool matches(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return pattern == name;
@@ -128,6 +134,7 @@ OpPlan::OpPlan(const c10::OperatorHandle& op)
       arguments(op.schema().arguments().size()),
       returns(op.schema().returns().size()),
       cpu_arguments(accepted_cpu_arguments(op)),
+      reads_values(std::ranges::count(kReadsValues, base_name(op.operator_name())) != 0),
       work(work_per_byte(op)) {
   TORCH_INTERNAL_ASSERT(arguments <= 64, op.operator_name(), " has ", arguments, " arguments");
   for (size_t i = 0; i < arguments; ++i) {

@@ -27,7 +27,8 @@ struct OpPlan {
   uint64_t written = 0;  ///< bit i: argument i is written to
   int generator = -1;    ///< the argument that is a generator, -1: none
   CpuArguments cpu_arguments;
-  double work;  ///< for a byte of its arguments, in bytes that exp would read or write
+  bool reads_values;  ///< the call itself needs them, so that on a card too the host would wait
+  double work;        ///< for a byte of its arguments, in bytes that exp would read or write
   mutable std::atomic<bool> warned = false;
 };
 

@@ -1,8 +1,12 @@
 #include "torch_npu/csrc/generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <ATen/core/PhiloxRNGEngine.h>
 
+#include <cstring>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "torch_npu/csrc/guard.h"
@@ -12,49 +16,89 @@ namespace {
 
 using c10::DeviceIndex;
 
-/// A CPU generator under the device npu:i. The engine's own mutex guards its state: the kernels that draw
-/// from it know of no other.
-struct NpuGenerator final : c10::GeneratorImpl {
-  NpuGenerator(DeviceIndex device, at::Generator engine_)
-      : GeneratorImpl({c10::DeviceType::PrivateUse1, device},
-                      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-        engine(std::move(engine_)) {}
+/// How far a call of a random operator moves the offset, whatever it draws: one block of Philox.
+constexpr uint64_t kOffsetOfCall = 4;
 
-  void set_current_seed(uint64_t seed) override {
-    std::lock_guard lock(engine.mutex());
-    engine.set_current_seed(seed);
-  }
-  uint64_t current_seed() const override {
-    std::lock_guard lock(engine.mutex());
-    return engine.current_seed();
-  }
-  uint64_t seed() override {
-    std::lock_guard lock(engine.mutex());
-    return engine.seed();
-  }
-  void set_offset(uint64_t offset) override { engine.set_offset(offset); }
-  uint64_t get_offset() const override { return engine.get_offset(); }
-  void set_state(const c10::TensorImpl& state) override {
-    std::lock_guard lock(engine.mutex());
-    engine.unsafeGetGeneratorImpl()->set_state(state);
-  }
-  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    std::lock_guard lock(engine.mutex());
-    return engine.unsafeGetGeneratorImpl()->get_state();
-  }
-
-  mutable at::Generator engine;
-
- private:
-  NpuGenerator* clone_impl() const override {
-    std::lock_guard lock(engine.mutex());
-    return new NpuGenerator(device_.index(), engine.clone());
-  }
+struct State {
+  uint64_t seed, offset;
 };
 
-at::Generator make_generator(DeviceIndex device, uint64_t seed) {
-  return at::make_generator<NpuGenerator>(device, at::detail::createCPUGenerator(seed));
+/// The engine of the call of a random operator that finds the generator in this state. PyTorch's CPU kernels
+/// draw from a Mersenne Twister; all of its 624 words are what Philox 4x32-10 gives for the key `seed` and
+/// the counters (i, offset / 4).
+at::Generator make_engine(const State& state) {
+  at::mt19937_data_pod words = {.seed_ = state.seed, .left_ = 1, .seeded_ = true, .next_ = 0, .state_ = {}};
+  at::Philox4_32 philox(state.seed, /*subsequence=*/state.offset / kOffsetOfCall);
+  for (uint32_t& word : words.state_) word = philox();
+  at::mt19937 twister;
+  twister.set_data(words);
+  at::Generator engine = at::detail::createCPUGenerator(state.seed);
+  engine.get<at::CPUGeneratorImpl>()->set_engine(twister);
+  return engine;
 }
+
+/// A seed and an offset under the device npu:i. Callers of the virtual functions may hold the generator's own
+/// mutex, so the state has another one.
+struct NpuGenerator final : c10::GeneratorImpl {
+  NpuGenerator(DeviceIndex device, State state)
+      : GeneratorImpl({c10::DeviceType::PrivateUse1, device},
+                      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+        state_(state) {}
+
+  State state() const {
+    std::lock_guard lock(state_mutex_);
+    return state_;
+  }
+
+  void set_state(State state) {
+    TORCH_CHECK(state.offset % kOffsetOfCall == 0, "set_offset: the offset is ", state.offset,
+                "; multiples of ", kOffsetOfCall, " are accepted");
+    std::lock_guard lock(state_mutex_);
+    state_ = state;
+  }
+
+  /// The state of a call, which moves on.
+  State take_call() {
+    std::lock_guard lock(state_mutex_);
+    return {state_.seed, std::exchange(state_.offset, state_.offset + kOffsetOfCall)};
+  }
+
+  void set_current_seed(uint64_t seed) override { set_state({seed, 0}); }
+  uint64_t current_seed() const override { return state().seed; }
+  uint64_t seed() override {
+    const uint64_t seed = c10::detail::getNonDeterministicRandom();
+    set_current_seed(seed);
+    return seed;
+  }
+
+  void set_offset(uint64_t offset) override { set_state({current_seed(), offset}); }
+  uint64_t get_offset() const override { return state().offset; }
+
+  /// Seed and offset, or a seed alone.
+  void set_state(const c10::TensorImpl& bytes) override {
+    at::detail::check_rng_state(bytes);
+    const auto size = static_cast<size_t>(bytes.numel());
+    TORCH_CHECK(size == sizeof(State) || size == sizeof(uint64_t), "RNG state is wrong size: it has ", size,
+                " bytes; that of an npu generator has ", sizeof(State), ", or ", sizeof(uint64_t),
+                " without an offset");
+    State state = {};
+    std::memcpy(&state, bytes.data(), size);
+    set_state(state);
+  }
+
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    const State now = state();
+    const at::Tensor bytes = at::empty({sizeof(State)}, at::TensorOptions(at::kCPU).dtype(at::kByte));
+    std::memcpy(bytes.mutable_data_ptr(), &now, sizeof(State));
+    return bytes.getIntrusivePtr();
+  }
+
+ private:
+  NpuGenerator* clone_impl() const override { return new NpuGenerator(device_.index(), state()); }
+
+  mutable std::mutex state_mutex_;
+  State state_;
+};
 
 DeviceIndex checked(DeviceIndex device) {
   if (device == -1) return current_device();
@@ -68,21 +112,22 @@ const at::Generator& default_npu_generator(DeviceIndex device) {
   static const auto* generators = [] {  // leaked: Python objects refer to them until the very end
     auto* all = new std::vector<at::Generator>;
     for (DeviceIndex index = 0; index < device_count(); ++index)
-      all->push_back(make_generator(index, c10::detail::getNonDeterministicRandom()));
+      all->push_back(
+          at::make_generator<NpuGenerator>(index, State{c10::detail::getNonDeterministicRandom(), 0}));
     return all;
   }();
   return (*generators)[checked(device)];
 }
 
 at::Generator new_npu_generator(DeviceIndex device) {
-  return make_generator(checked(device), c10::default_rng_seed_val);
+  return at::make_generator<NpuGenerator>(checked(device), State{c10::default_rng_seed_val, 0});
 }
 
-at::Generator cpu_engine(const at::Generator& npu) {
+at::Generator engine_of_call(const at::Generator& npu) {
   TORCH_CHECK(npu.defined() && npu.device().type() == c10::DeviceType::PrivateUse1,
               "Expected a 'npu' device type for generator but found '",
               npu.defined() ? c10::DeviceTypeName(npu.device().type(), true) : "none", "'");
-  return static_cast<const NpuGenerator*>(npu.unsafeGetGeneratorImpl())->engine;
+  return make_engine(static_cast<NpuGenerator*>(npu.unsafeGetGeneratorImpl())->take_call());
 }
 
 }  // namespace torch_npu

@@ -11,8 +11,9 @@ const at::Generator& default_npu_generator(c10::DeviceIndex device = -1);
 
 at::Generator new_npu_generator(c10::DeviceIndex device = -1);
 
-/// The CPU generator inside an npu generator. PyTorch's CPU kernels draw from it, so the same seed gives the
-/// same numbers on npu as on the CPU. Raises for a generator of another device.
-at::Generator cpu_engine(const at::Generator& npu);
+/// The CPU generator from which PyTorch's CPU kernel draws in one call of a random operator. It follows from
+/// the npu generator's seed and offset alone, and the offset moves on by 4. Raises for a generator of another
+/// device.
+at::Generator engine_of_call(const at::Generator& npu);
 
 }  // namespace torch_npu

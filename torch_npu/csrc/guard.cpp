@@ -51,6 +51,13 @@ class StreamRegistry {
     return found == streams_.end() ? nullptr : found->second.lock();
   }
 
+  std::shared_ptr<anynpu::Stream> find(const void* handle) {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, weak] : streams_)
+      if (auto stream = weak.lock(); stream.get() == handle) return stream;
+    return nullptr;
+  }
+
   void add(const std::shared_ptr<anynpu::Stream>& stream) {
     std::lock_guard lock(mutex_);
     streams_[stream->id()] = stream;
@@ -178,7 +185,11 @@ DeviceIndex device_count() noexcept {
   }
 }
 
-DeviceIndex current_device() { return static_cast<DeviceIndex>(anynpu::thread_device().value_or(0)); }
+DeviceIndex current_device() {
+  if (const auto chosen = anynpu::thread_device()) return static_cast<DeviceIndex>(*chosen);
+  if (device_count() != 0) anynpu::set_thread_device(0);
+  return 0;
+}
 
 void check_device(DeviceIndex device) {
   TORCH_CHECK(device >= 0 && device < device_count(), "invalid device ordinal ", static_cast<int>(device),
@@ -213,6 +224,17 @@ c10::Stream c10_stream(anynpu::Stream& stream) {
   if (StreamRegistry::instance().find(id) == nullptr)
     StreamRegistry::instance().add(stream.shared_from_this());
   return c10::Stream(c10::Stream::UNSAFE, {DeviceType::PrivateUse1, device}, id);
+}
+
+c10::Stream stream_of_handle(const void* handle) {
+  for (DeviceIndex device = 0; device < device_count(); ++device)
+    if (is_started(device) && &anynpu::Device::get(device).default_stream() == handle)
+      return default_stream(device);
+  const auto found = StreamRegistry::instance().find(handle);
+  TORCH_CHECK(found != nullptr, "stream: ", handle,
+              " is the handle of no stream that torch.npu knows; it is to be the npu_stream of a "
+              "torch.npu.Stream");
+  return c10_stream(*found);
 }
 
 double elapsed_ms(const void* start, const void* end) {

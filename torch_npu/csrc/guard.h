@@ -18,7 +18,8 @@ void check_device(c10::DeviceIndex device);
 /// True when that device was started in this very process.
 bool is_started(c10::DeviceIndex device);
 
-/// The calling thread's device; a thread that has chosen none is on device 0.
+/// The calling thread's device. A thread that has chosen none gets device 0, and so for C libraries that it
+/// calls, too.
 c10::DeviceIndex current_device();
 
 /// The stream that the calling thread enqueues on for `device`. Starts no device.
@@ -27,6 +28,9 @@ c10::Stream current_stream(c10::DeviceIndex device);
 /// The runtime's stream of a c10::Stream of device npu, and back. Id 0 is the device's default stream.
 std::shared_ptr<anynpu::Stream> runtime_stream(const c10::Stream& stream);
 c10::Stream c10_stream(anynpu::Stream& stream);
+
+/// The stream with that native handle, of those that a c10::Stream named before. Raises where there is none.
+c10::Stream stream_of_handle(const void* handle);
 
 /// Milliseconds between the points of two events, null where they were never recorded; they are
 /// anynpu::Events.

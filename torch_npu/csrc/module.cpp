@@ -1,3 +1,5 @@
+#include "torch_npu/csrc/module.h"
+
 #include <ATen/ATen.h>
 #include <pybind11/native_enum.h>
 #include <torch/csrc/Exceptions.h>
@@ -6,11 +8,13 @@
 
 #include "base/options.h"
 #include "runtime/device.h"
+#include "torch_npu/csrc/allocator_settings.h"
 #include "torch_npu/csrc/counters.h"
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/guard.h"
+#include "torch_npu/csrc/sync_debug.h"
 #include "torch_npu/csrc/wait.h"
 
 namespace torch_npu {
@@ -18,6 +22,10 @@ namespace {
 
 namespace py = pybind11;
 using c10::DeviceIndex;
+
+const anynpu::Option kDeviceCapability(
+    "TORCH_NPU_DEVICE_CAPABILITY", "",
+    "major.minor: what torch.npu.get_device_capability() returns, for programs that ask; default: None");
 
 void raise_pending_signal() {
   py::gil_scoped_acquire gil;
@@ -47,33 +55,6 @@ void settle_autograd() {
   }
 }
 
-/// Each segment under the keys of torch.cuda.memory_snapshot.
-py::list memory_snapshot() {
-  py::list result;
-  for (DeviceIndex device = 0; device < device_count(); ++device) {
-    if (!is_started(device)) continue;
-    for (const auto& segment : anynpu::Device::get(device).pool().snapshot()) {
-      py::list blocks;
-      size_t requested = 0;
-      for (const auto& piece : segment.pieces) {
-        if (piece.allocated) requested += piece.requested;
-        blocks.append(py::dict(py::arg("address") = reinterpret_cast<uintptr_t>(piece.address),
-                               py::arg("size") = piece.size,
-                               py::arg("requested_size") = piece.allocated ? piece.requested : 0,
-                               py::arg("state") = piece.allocated ? "active_allocated" : "inactive"));
-      }
-      result.append(
-          py::dict(py::arg("device") = static_cast<int>(device),
-                   py::arg("address") = reinterpret_cast<uintptr_t>(segment.address),
-                   py::arg("total_size") = segment.size, py::arg("allocated_size") = segment.allocated,
-                   py::arg("requested_size") = requested, py::arg("stream") = segment.stream,
-                   py::arg("segment_type") = segment.kind == anynpu::kSmallBlocks ? "small" : "large",
-                   py::arg("blocks") = blocks));
-    }
-  }
-  return result;
-}
-
 void bind_devices(py::module& m) {
   m.def("device_count",
         torch::wrap_pybind_function([] { return npu_call([] { return anynpu::device_count(); }); }),
@@ -94,6 +75,19 @@ void bind_devices(py::module& m) {
           return elapsed_ms(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end));
         }),
         "Milliseconds between two events, by torch.Event.event_id.");
+  m.def("stream_of_handle", torch::wrap_pybind_function([](uintptr_t handle) {
+          const c10::Stream stream = stream_of_handle(reinterpret_cast<void*>(handle));
+          return py::make_tuple(stream.id(), static_cast<int>(stream.device_index()));
+        }),
+        "Id and device of the stream with that native handle.");
+  m.def("stream_priority", torch::wrap_pybind_function([](int64_t id, int device) {
+          const c10::Device of(c10::DeviceType::PrivateUse1, static_cast<DeviceIndex>(device));
+          return runtime_stream(c10::Stream(c10::Stream::UNSAFE, of, id))->config().priority;
+        }));
+  m.def("sync_debug_mode", [] { return static_cast<int>(sync_debug_mode()); });
+  m.def("set_sync_debug_mode", [](int mode) { set_sync_debug_mode(static_cast<SyncDebugMode>(mode)); });
+  m.def("soc_name", [] { return anynpu::soc_name(); });
+  m.def("device_capability", [] { return kDeviceCapability.text(); });
   m.def(
       "options",
       [] {
@@ -109,13 +103,6 @@ void bind_devices(py::module& m) {
         "Waits until the autograd engine's threads of started devices have let go of finished graphs.");
   m.def("shutdown", torch::wrap_pybind_function_no_gil([] { anynpu::shutdown(); }),
         "Ends the runtime for this process; for its exit.");
-}
-
-void bind_memory(py::module& m) {
-  m.def("memory_snapshot", torch::wrap_pybind_function([] { return npu_call(memory_snapshot); }));
-  m.def("set_memory_fraction", torch::wrap_pybind_function([](double fraction, int device) {
-          npu_call([&] { anynpu::Device::get(device).pool().set_fraction(fraction); });
-        }));
 }
 
 py::dict counters() {
@@ -149,6 +136,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "Device npu for PyTorch. Loading it registers the device; torch_npu is the interface.";
   torch_npu::set_wait_hooks(torch_npu::kPythonWaits);
   torch_npu::register_fallbacks();
+  torch_npu::load_allocator_settings();
   torch_npu::bind_devices(m);
   torch_npu::bind_memory(m);
   torch_npu::bind_fallback(m);

@@ -14,7 +14,7 @@ using at::Tensor;
 using c10::SymIntArrayRef;
 using std::optional;
 
-/// Dropout under the npu generator, with the numbers that the CPU's generator gives for the same seed.
+/// Dropout under the npu generator, as one random call.
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, optional<bool> train) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   if (input.numel() == 0 || !train.value_or(true))

@@ -22,3 +22,17 @@ class GradScaler(torch.amp.GradScaler):
         self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True
     ):
         super().__init__("npu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+
+
+def amp_definitely_not_available():
+    return not torch.npu.is_available()
+
+
+def get_amp_supported_dtype():
+    return [torch.float16, torch.bfloat16, torch.float32]
+
+
+is_autocast_enabled = functools.partial(torch.is_autocast_enabled, "npu")
+set_autocast_enabled = functools.partial(torch.set_autocast_enabled, "npu")
+get_autocast_dtype = functools.partial(torch.get_autocast_dtype, "npu")
+set_autocast_dtype = functools.partial(torch.set_autocast_dtype, "npu")

@@ -2,14 +2,18 @@
 
 import dataclasses
 import os
+import re
+import time
 
 import torch
 
 from torch_npu import _C
 from torch_npu.npu._utils import _get_device_index
 
-# Programs look for the model's name in it; "anynpu" says that no such card is there.
-_NAME = "Ascend910B2 (anynpu)"
+# Programs look for the processor's name in it; "anynpu" says that no such card is there.
+_NAME = f"{_C.soc_name()} (anynpu)"
+
+has_half = True
 
 
 def device_count():
@@ -99,17 +103,41 @@ def synchronize(device=None):
     _C.synchronize(_get_device_index(device, optional=True))
 
 
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode):
+    """What a call does that makes the host wait for the device: nothing ("default" or 0), "warn" (1) or raise
+    an "error" (2). Concerns copies that are not asynchronous, and operators that read values, such as item().
+    """
+    named = isinstance(debug_mode, str)
+    if debug_mode not in (_SYNC_DEBUG_MODES if named else range(len(_SYNC_DEBUG_MODES))):
+        raise RuntimeError(
+            f"set_sync_debug_mode: debug_mode is {debug_mode!r}; accepted are 0, 1, 2 and "
+            f"{', '.join(map(repr, _SYNC_DEBUG_MODES))}"
+        )
+    _C.set_sync_debug_mode(_SYNC_DEBUG_MODES.index(debug_mode) if named else debug_mode)
+
+
+def get_sync_debug_mode():
+    """0, 1 or 2: see set_sync_debug_mode."""
+    return _C.sync_debug_mode()
+
+
 @dataclasses.dataclass(frozen=True)
 class _NPUDeviceProperties:
     name: str
     total_memory: int  # bytes, of a budget that all devices of the process share
     multi_processor_count: int  # processors of the host that the process may use
+    cube_core_num: int  # the same: each computes both matrices and vectors
+    vector_core_num: int
 
 
 def get_device_properties(device=None):
     """Name, total memory in bytes and number of processors of a device."""
     _, total = torch.accelerator.get_memory_info(_checked_index(device))
-    return _NPUDeviceProperties(_NAME, total, len(os.sched_getaffinity(0)))
+    processors = len(os.sched_getaffinity(0))
+    return _NPUDeviceProperties(_NAME, total, processors, processors, processors)
 
 
 def get_device_name(device=None):
@@ -118,9 +146,46 @@ def get_device_name(device=None):
 
 
 def get_device_capability(device=None):
-    """None: Ascend devices have no compute capability."""
+    """None: Ascend devices have no compute capability. For programs that cannot do without one,
+    TORCH_NPU_DEVICE_CAPABILITY=major.minor in the environment makes it (major, minor).
+    """
     _checked_index(device)
-    return None
+    text = _C.device_capability()
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d+)\.(\d+)", text)
+    if match is None:
+        raise ValueError(
+            f"TORCH_NPU_DEVICE_CAPABILITY is {text!r}; two numbers with a point between them are accepted"
+        )
+    return int(match[1]), int(match[2])
+
+
+def can_device_access_peer(device, peer_device):
+    """True: all devices of a process can copy from each other's memory."""
+    return _checked_index(device) >= 0 and _checked_index(peer_device) >= 0
+
+
+class _Utilization:
+    """How busy the process keeps its processors, from one question to the next."""
+
+    def __init__(self):
+        self.asked, self.busy = time.monotonic(), time.process_time()
+
+    def percent(self):
+        asked, busy = time.monotonic(), time.process_time()
+        possible = (asked - self.asked) * len(os.sched_getaffinity(0))
+        used, self.asked, self.busy = busy - self.busy, asked, busy
+        return round(min(100, 100 * used / possible)) if possible > 0 else 0
+
+
+_utilization = _Utilization()
+
+
+def utilization(device=None):
+    """How busy, in percent, this process kept its processors since it was last asked, or imported torch."""
+    _checked_index(device)
+    return _utilization.percent()
 
 
 def _checked_index(device):
@@ -135,5 +200,6 @@ def is_bf16_supported(including_emulation=True):
     return True
 
 
-def get_amp_supported_dtype():
-    return [torch.float16, torch.bfloat16]
+def is_tf32_supported():
+    """False: float32 is computed as float32."""
+    return False

@@ -1,4 +1,6 @@
-"""Random numbers: an npu generator gives the numbers that a CPU generator with the same seed gives."""
+"""Random numbers: a generator is a seed and an offset, and each call of a random operator moves the offset on
+by 4. The numbers of a call follow from the two alone.
+"""
 
 from torch_npu import _C
 from torch_npu.npu._utils import _get_device_index
@@ -8,7 +10,7 @@ default_generators = tuple(_C.default_generator(index) for index in range(device
 
 
 def get_rng_state(device="npu"):
-    """The state of a device's default generator, as a ByteTensor on the CPU."""
+    """The state of a device's default generator, as a ByteTensor on the CPU: its seed, then its offset."""
     return default_generators[_get_device_index(device, optional=True)].get_state()
 
 
@@ -23,6 +25,15 @@ def set_rng_state(new_state, device="npu"):
 def set_rng_state_all(new_states):
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
+
+
+def _get_rng_state_offset(device="npu"):
+    """The offset of a device's default generator."""
+    return default_generators[_get_device_index(device, optional=True)].get_offset()
+
+
+def _set_rng_state_offset(offset, device="npu"):
+    default_generators[_get_device_index(device, optional=True)].set_offset(offset)
 
 
 def manual_seed(seed):

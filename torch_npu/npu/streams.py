@@ -33,6 +33,13 @@ class Event(torch.Event):
         """Makes later work of ``stream`` (None: the current one) start after the point."""
         super().wait(torch.accelerator.current_stream() if stream is None else stream)
 
+    def ipc_handle(self):
+        raise NotImplementedError("torch.npu.Event.ipc_handle: events cannot be sent to other processes")
+
+    @classmethod
+    def from_ipc_handle(cls, device, handle):
+        raise NotImplementedError("torch.npu.Event.from_ipc_handle: events cannot be sent to other processes")
+
     def elapsed_time(self, end_event):
         """Milliseconds from this point to that of ``end_event``: both reached, and made with timing."""
         return _C.elapsed_ms(self.event_id, end_event.event_id)
@@ -41,11 +48,28 @@ class Event(torch.Event):
 class Stream(torch.Stream):
     """An ordered queue of work of one device, from a pool. Negative priorities are the urgent ones."""
 
+    @staticmethod
+    def priority_range():
+        """(least urgent, most urgent)."""
+        return (0, -1)
+
     def __new__(cls, device=None, priority=0, **kwargs):
         if "stream_id" in kwargs:
             return super().__new__(cls, priority=priority, **kwargs)
         index = _get_device_index(device, optional=True)
         return super().__new__(cls, torch.device("npu", index), priority=priority, **kwargs)
+
+    @property
+    def priority(self):
+        return _C.stream_priority(self.stream_id, self.device_index)
+
+    def wait_event(self, event):
+        """Makes later work of this stream start after the point that ``event`` marks."""
+        event.wait(self)
+
+    def wait_stream(self, stream):
+        """Makes later work of this stream start after the work that ``stream`` has now."""
+        self.wait_event(stream.record_event())
 
     def record_event(self, event=None):
         """Records ``event`` (None: a new one) on this stream and gives it back."""
@@ -55,7 +79,7 @@ class Stream(torch.Stream):
 
     @property
     def npu_stream(self):
-        """The stream's handle in AscendCL, as a number."""
+        """The stream's handle, as a number."""
         return self.native_handle
 
     @property
@@ -64,6 +88,33 @@ class Stream(torch.Stream):
 
     def __repr__(self):
         return f"<torch.npu.Stream device={self.device} stream_id={self.stream_id}>"
+
+
+class ExternalStream(Stream):
+    """The stream whose handle ``stream_ptr`` is, as its npu_stream gives it; it can do what a Stream can.
+
+    Another library's object keeps it alive, not this one. ``device``, where it is given, must be its own.
+    """
+
+    def __new__(cls, stream_ptr, device=None):
+        stream_id, index = _C.stream_of_handle(stream_ptr)
+        if device is not None and _get_device_index(device, optional=True) != index:
+            raise ValueError(f"torch.npu.ExternalStream: the stream is of device npu:{index}, not {device}")
+        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=_DEVICE_TYPE)
+
+
+class SyncLaunchStream(Stream):
+    """A Stream: there is no queue between a call and its stream that it would have to leave out."""
+
+
+def get_stream_from_external(data_ptr, device=None):
+    """The stream of a handle: see ExternalStream."""
+    return ExternalStream(data_ptr, device)
+
+
+def is_current_stream_capturing():
+    """False: no stream can be captured into a graph."""
+    return False
 
 
 def _from_torch(stream):

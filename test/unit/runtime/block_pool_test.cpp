@@ -174,6 +174,139 @@ TEST_F(BlockPoolTest, SnapshotAddsUp) {
   pool_.free(b);
 }
 
+TEST_F(BlockPoolTest, OutOfMemoryNamesTheLargestHolders) {
+  std::vector<Block*> blocks = {pool_.allocate(3 * kMiB, 1), pool_.allocate(700, 1)};
+  for (int i = 0; i < 4; ++i) blocks.push_back(pool_.allocate(2 * kMiB, 1));
+  try {
+    pool_.allocate(SIZE_MAX / 2, 1);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("Most is held by 4 x 2.00 MiB, 1 x 3.00 MiB, 1 x 700 bytes."),
+              std::string::npos)
+        << error.what();
+  }
+  for (Block* block : blocks) pool_.free(block);
+}
+
+TEST_F(BlockPoolTest, AGroupSharesNoSegmentAndKeepsItsOwn) {
+  Block* at_large = pool_.allocate(kMiB / 2, 1);
+  Block* grouped = pool_.allocate(kMiB / 2, 1, 7);
+  void* address = BlockPool::address(grouped);
+  EXPECT_EQ(pool_.stats().segment[kAllMemory].current, 2);
+  EXPECT_EQ(pool_.stats().group_reserved_bytes.at(7)[kSmallBlocks].current, static_cast<int64_t>(2 * kMiB));
+  pool_.free(at_large);
+  pool_.free(grouped);
+  pool_.release_unused();
+  EXPECT_EQ(reserved(), static_cast<int64_t>(2 * kMiB)) << "the group's segment stays";
+  Block* again = pool_.allocate(kMiB / 2, 1, 7);
+  EXPECT_EQ(BlockPool::address(again), address);
+  pool_.drop_group(7);
+  EXPECT_EQ(reserved(), static_cast<int64_t>(2 * kMiB)) << "it is in use";
+  pool_.free(again);
+  pool_.release_unused();
+  EXPECT_EQ(reserved(), 0);
+  EXPECT_EQ(pool_.stats().group_reserved_bytes.at(7)[kAllMemory].current, 0);
+}
+
+TEST_F(BlockPoolTest, AnObserverIsToldEverythingInOrder) {
+  struct Seen {
+    PoolEvent::Action action;
+    size_t size;
+    uint64_t stream;
+    void* note;
+    bool operator==(const Seen&) const = default;
+  };
+  std::vector<Seen> seen;
+  pool_.observe([&](const PoolEvent& event) {
+    seen.push_back({event.action, event.size, event.stream, event.note.get()});
+  });
+  const PoolNote made = std::make_shared<int>(1), freed = std::make_shared<int>(2);
+  Block* block = pool_.allocate(1000, 3, 0, made);
+  EXPECT_EQ(pool_.snapshot().front().pieces.front().note, made);
+  EXPECT_EQ(pool_.snapshot().front().requested, 1000u);
+  pool_.free(block, freed);
+  EXPECT_EQ(pool_.snapshot().front().pieces.front().note, nullptr);
+  pool_.release_unused();
+  EXPECT_THROW(pool_.allocate(SIZE_MAX / 2, 4, 0, made), Error);
+  pool_.observe(nullptr);
+  pool_.free(pool_.allocate(1000, 3));
+  const std::vector<Seen> expected = {
+      {PoolEvent::kSegmentAlloc, 2 * kMiB, 3, nullptr},  {PoolEvent::kAlloc, 1000, 3, made.get()},
+      {PoolEvent::kFreeRequested, 1000, 3, freed.get()}, {PoolEvent::kFreeCompleted, 1000, 3, made.get()},
+      {PoolEvent::kSegmentFree, 2 * kMiB, 3, nullptr},   {PoolEvent::kOom, SIZE_MAX / 2, 4, made.get()},
+  };
+  EXPECT_EQ(seen, expected);
+}
+
+/// With settings of its own, which end with it.
+class BlockPoolSettingsTest : public BlockPoolTest {
+ protected:
+  ~BlockPoolSettingsTest() override { BlockPool::configure({}); }
+};
+
+TEST_F(BlockPoolSettingsTest, OversizeBlocksAreNeverShared) {
+  BlockPool::configure({.max_split_size = 24 * kMiB, .max_non_split_rounding = 8 * kMiB});
+  Block* big = pool_.allocate(40 * kMiB, 1);
+  EXPECT_EQ(pool_.stats().oversize_allocations.current, 1);
+  EXPECT_EQ(pool_.stats().oversize_segments.current, 1);
+  void* address = BlockPool::address(big);
+  pool_.free(big);
+  EXPECT_EQ(pool_.stats().oversize_allocations.current, 0);
+  Block* small = pool_.allocate(5 * kMiB, 1);
+  EXPECT_NE(BlockPool::address(small), address) << "no part of an oversize block";
+  Block* too_small = pool_.allocate(25 * kMiB, 1);
+  EXPECT_NE(BlockPool::address(too_small), address) << "15 MiB would be wasted";
+  Block* near = pool_.allocate(34 * kMiB, 1);
+  EXPECT_EQ(BlockPool::address(near), address);
+  EXPECT_EQ(BlockPool::size(near), 40 * kMiB) << "whole, not split";
+  for (Block* block : {small, too_small, near}) pool_.free(block);
+}
+
+TEST_F(BlockPoolSettingsTest, SizesAreRoundedToDivisionsOfPowersOfTwo) {
+  BlockPool::configure({.roundup_power2_divisions = {4, 1, 8}});
+  for (const auto& [size, rounded] : std::initializer_list<std::pair<size_t, size_t>>{
+           {600, 1024},                          // a quarter of 512 is less than the unit
+           {5000, 5120},                         // 4096 + 1024
+           {kMiB + 1, kMiB + kMiB / 4},          // 1 MiB: 4
+           {2 * kMiB + 1, 2 * kMiB + 512},       // 2 MiB: none
+           {4 * kMiB + 1, 4 * kMiB + kMiB / 2},  // 4 MiB: 8
+           {8 * kMiB + 1, 9 * kMiB}}) {          // and so on
+    Block* block = pool_.allocate(size, 1);
+    EXPECT_EQ(pool_.stats().allocated_bytes[kAllMemory].current, static_cast<int64_t>(rounded)) << size;
+    pool_.free(block);
+  }
+}
+
+TEST_F(BlockPoolSettingsTest, GarbageIsCollectedOldestFirst) {
+  const auto total = static_cast<double>(MemoryBudget::instance().total());
+  pool_.set_fraction(static_cast<double>(200 * kMiB) / total);
+  BlockPool::configure({.garbage_collection_threshold = 0.5});
+  Block* old = pool_.allocate(30 * kMiB, 1);
+  Block* young = pool_.allocate(40 * kMiB, 1);
+  void* kept = BlockPool::address(young);
+  pool_.free(old);
+  pool_.free(young);
+  Block* third = pool_.allocate(50 * kMiB, 1);  // 30 + 40 + 50 pass half of 200
+  EXPECT_EQ(reserved(), static_cast<int64_t>(90 * kMiB));
+  Block* reused = pool_.allocate(40 * kMiB, 1);
+  EXPECT_EQ(BlockPool::address(reused), kept);
+  EXPECT_EQ(pool_.stats().num_alloc_retries, 0);
+  pool_.free(third);
+  pool_.free(reused);
+}
+
+TEST_F(BlockPoolSettingsTest, WithoutCachingNothingUnusedStays) {
+  BlockPool::configure({.caching = false});
+  Block* a = pool_.allocate(5 * kMiB, 1);
+  EXPECT_EQ(reserved(), static_cast<int64_t>(6 * kMiB));
+  pool_.free(a);
+  EXPECT_EQ(reserved(), 0);
+  BlockPool::configure({.large_segment_size = 32 * kMiB});
+  a = pool_.allocate(5 * kMiB, 1);
+  EXPECT_EQ(reserved(), static_cast<int64_t>(32 * kMiB));
+  pool_.free(a);
+}
+
 TEST(BlockPoolDeathTest, DebugModeFaultsOutsideOfLiveBlocks) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(

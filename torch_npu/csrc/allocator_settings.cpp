@@ -1,0 +1,97 @@
+#include "torch_npu/csrc/allocator_settings.h"
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/util/Exception.h>
+
+#include <mutex>
+#include <string>
+#include <unordered_set>
+
+#include "base/options.h"
+#include "runtime/block_pool.h"
+
+namespace torch_npu {
+namespace {
+
+using c10::CachingAllocator::AcceleratorAllocatorConfig;
+using c10::CachingAllocator::ConfigTokenizer;
+
+const anynpu::Option kAllocConf(
+    "PYTORCH_NPU_ALLOC_CONF", "",
+    "settings of the caching allocator as key:value,…: max_split_size_mb, max_non_split_rounding_mb, "
+    "large_segment_size_mb, garbage_collection_threshold, roundup_power2_divisions, and pinned_… for pinned "
+    "memory; default: PYTORCH_ALLOC_CONF");
+
+/// Keys that programs for Ascend use and that have no effect here.
+constexpr struct {
+  const char *key, *why;
+} kWithoutEffect[] = {
+    {"base_addr_aligned_kb", "segments are aligned to pages, and blocks to 512 bytes"},
+    {"expandable_segments", "each segment is one range of pages, which are committed as a whole"},
+    {"multi_stream_lazy_reclaim", "blocks that other streams used are looked at in every allocation"},
+    {"page_size", "the system's pages are used, huge ones where it has them"},
+    {"pinned_mem_register", "pinned memory needs no registration"},
+    {"segment_size_mb", "it is the size of expandable segments"},
+};
+
+/// As a set: PyTorch's parser leaves these keys to this device.
+std::unordered_set<std::string> keys_of_npu() {
+  std::unordered_set<std::string> keys;
+  for (const auto& row : kWithoutEffect)
+    if (!AcceleratorAllocatorConfig::getKeys().contains(row.key)) keys.insert(row.key);
+  return keys;
+}
+
+void warn_without_effect(const std::string& settings) {
+  const ConfigTokenizer tokens(settings);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::string& key = tokens[i];
+    i = tokens.skipKey(i) + 1;  // at the comma
+    for (const auto& row : kWithoutEffect)
+      if (key == row.key && tokens[i - 1] != "False")
+        TORCH_WARN("allocator setting ", key, " has no effect on device npu: ", row.why);
+  }
+}
+
+/// Changes the settings of all pools by `change`.
+template <class F>
+void update_pools(F change) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  anynpu::PoolSettings settings = anynpu::BlockPool::settings();
+  change(settings);
+  anynpu::BlockPool::configure(std::move(settings));
+}
+
+void adopt_settings() {
+  using Config = AcceleratorAllocatorConfig;
+  update_pools([](anynpu::PoolSettings& settings) {
+    settings.max_split_size = Config::max_split_size();
+    settings.max_non_split_rounding = Config::max_non_split_rounding_size();
+    settings.large_segment_size = Config::large_segment_size();
+    settings.garbage_collection_threshold = Config::garbage_collection_threshold();
+    settings.roundup_power2_divisions = Config::roundup_power2_divisions();
+  });
+}
+
+}  // namespace
+
+void load_allocator_settings() {
+  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(
+      [](const std::string& settings) {
+        warn_without_effect(settings);
+        adopt_settings();
+      },
+      keys_of_npu());
+  if (const std::string text = kAllocConf.text(); !text.empty()) {
+    c10::CachingAllocator::setAllocatorSettings(text);
+  } else {
+    adopt_settings();
+  }
+}
+
+void enable_caching(bool enabled) {
+  update_pools([&](anynpu::PoolSettings& settings) { settings.caching = enabled; });
+}
+
+}  // namespace torch_npu
