@@ -58,8 +58,9 @@ constexpr struct {
 
 /// Composites that would be several fallbacks, or several kernels of ours, and are one; and those that look
 /// for a kernel of the tensor's device without the dispatcher.
-constexpr std::string_view kWhole[] = {"_convolution", "_foreach_*", "conj_physical_", "convolution",
-                                       "convolution_backward"};
+constexpr std::string_view kWhole[] = {
+    "_convolution", "_foreach_*", "addr_", "conj_physical_", "convolution", "convolution_backward", "mode",
+};
 
 bool matches(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return pattern == name;
