@@ -64,10 +64,21 @@ int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& v
   return true;
 }();
 
+/// Programs count integers (a layer's experts) so on accelerators, and convert them first on the CPU, whose
+/// kernel has floating types only.
+Tensor histc(const Tensor& self, int64_t bins, const c10::Scalar& min, const c10::Scalar& max) {
+  if (!c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    Tensor result = at::empty({0}, self.options());
+    return at::histc_out(result, self, bins, min, max);
+  }
+  return at::histc(self.to(at::kDouble), bins, min, max).to(self.scalar_type());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", choose_attention);
   m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
   m.impl("convolution_overrideable", convolution_overrideable);
+  m.impl("histc", histc);
   m.impl("native_dropout", native_dropout);
 }
 
