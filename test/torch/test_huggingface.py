@@ -171,7 +171,9 @@ def test_the_trainer_trains_as_on_the_cpu(tmp_path, precision, accumulation):
     assert len(losses(ours)) == 6
     tolerance = {"float32": 1e-3, "fp16": 1e-2, "bf16": 3e-2}[precision]
     torch.testing.assert_close(losses(ours), losses(expected), rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(weights(ours), weights(expected), rtol=5 * tolerance, atol=2e-3)
+    # Adam moves what has no gradient but rounding errors by as much as it moves anything.
+    noise = 2e-3 if precision != "bf16" else 6e-3
+    torch.testing.assert_close(weights(ours), weights(expected), rtol=5 * tolerance, atol=noise)
 
 
 @pytest.mark.parametrize("precision", ["float32", "fp16"])

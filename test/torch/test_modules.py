@@ -1,4 +1,4 @@
-"""Modules and tensors that move between the CPU and npu in place keep their identity."""
+"""Modules keep their parameters when they move, and compute what they compute on PyTorch's own devices."""
 
 import pytest
 import torch
@@ -71,3 +71,22 @@ def test_integers_are_counted_as_on_accelerators(dtype):
     x = torch.tensor([0, 3, 1, 3, 7, 2, 9]).to(dtype)
     ours = torch.histc(x.npu(), bins=4, min=0, max=4)
     assert ours.dtype == dtype and torch.equal(ours.cpu(), torch.histc(x.double(), 4, 0, 4).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_loss_in_chunks_accumulates_in_float32(dtype):
+    from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
+
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(size, 16, generator=generator).to(dtype) for size in (64, 40))
+    target = torch.arange(64) % 40
+
+    def loss(device):
+        leaves = [each.to(device).requires_grad_() for each in (x, w)]
+        out = nn.functional.linear_cross_entropy(
+            leaves[0], leaves[1], target.to(device), options=LinearCrossEntropyOptions()
+        )
+        return out, *torch.autograd.grad(out, leaves)
+
+    for ours, expected in zip(loss("npu"), loss("cpu"), strict=True):
+        assert torch.equal(ours.cpu(), expected)
