@@ -106,6 +106,24 @@ def test_exported_programs_run_and_survive_a_file(strict):
     torch.testing.assert_close([y.cpu() for y in decomposed.module()(X.npu())], list(expected))
 
 
+class Attention(torch.nn.Module):
+    def forward(self, q, mask):
+        causal = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+        return torch.nn.functional.scaled_dot_product_attention(causal, q, q, mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_is_traced_without_memory(dtype):
+    torch.compiler.reset()
+    q = torch.randn(2, 3, 9, 16, generator=torch.Generator().manual_seed(1)).to(dtype)
+    mask = torch.ones(9, 9, dtype=torch.bool).tril()
+    expected, arguments = Attention()(q, mask), (q.npu(), mask.npu())
+    exported = torch.export.export(Attention(), arguments).module()
+    compiled = torch.compile(Attention(), backend="aot_eager", fullgraph=True)
+    for function in (exported, compiled):
+        torch.testing.assert_close(function(*arguments).cpu(), expected)
+
+
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 def test_fx_traces(mode):
     def function(x):
