@@ -88,10 +88,8 @@ def conformance_table() -> str:
 
 
 def conformance_known_table() -> str:
-    rows = conformance_rows("known.tsv")
-    return "\n".join(
-        ["| unit | reason | symptom |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
-    )
+    rows = [f"| {' | '.join(row)} |" for row in conformance_rows("known.tsv")]
+    return "\n".join(["| unit | reason | symptom |", "|---|---|---|", *rows]) if rows else "Nothing."
 
 
 TABLES: dict[str, Callable[[], str]] = {
