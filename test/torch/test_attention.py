@@ -185,7 +185,7 @@ def test_transformers_imports_beside_the_package():
 
 
 @pytest.mark.parametrize("seen", [100, 511, 513, 1500, 2048])
-@pytest.mark.parametrize("shape", [(1, 1, 1, 2048), (1, 2048), (2048,)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 2048), (1, 2048)], ids=str)
 def test_a_mask_of_keys_is_honoured_at_every_length(seen, shape):
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, 4, 1, 64, generator=generator).half()
@@ -205,3 +205,11 @@ def test_a_mask_of_keys_is_honoured_at_every_length(seen, shape):
         sparse_mode=1,
     )
     torch.testing.assert_close(fused.cpu().float(), wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("keys", [100, 2048])
+def test_a_mask_of_one_dimension_is_refused_at_every_length_as_on_the_cpu(keys):
+    x, mask = torch.ones(1, 4, keys, 64), torch.ones(keys, dtype=torch.bool)
+    for device in ("cpu", "npu"):
+        with pytest.raises(IndexError, match="Dimension out of range"):
+            F.scaled_dot_product_attention(*[x.to(device)] * 3, mask.to(device))
