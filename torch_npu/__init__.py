@@ -27,7 +27,7 @@ _C = _environment.load_native_module()
 torch.utils.rename_privateuse1_backend("npu")
 torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-from torch_npu import _distributed, _dlpack, _exit, _sharing, npu, profiler
+from torch_npu import _choices, _distributed, _dlpack, _exit, _sharing, npu, profiler
 from torch_npu._attention import npu_fusion_attention
 from torch_npu._fallback import (
     fallback_stats,
@@ -37,6 +37,7 @@ from torch_npu._fallback import (
 )
 
 npu._register()
+_choices.choose_as_on_the_cpu()
 _sharing.refuse_npu_tensors()
 _distributed.refuse_hccl()
 _dlpack.name_device()

@@ -182,3 +182,34 @@ def test_transformers_imports_beside_the_package():
     from transformers.modeling_flash_attention_utils import flash_attn_supports_top_left_mask
 
     assert flash_attn_supports_top_left_mask() is False
+
+
+@pytest.mark.parametrize("seen", [100, 511, 513, 1500, 2048])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 2048), (1, 2048)], ids=str)
+def test_a_mask_of_keys_is_honoured_at_every_length(seen, shape):
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(1, 4, 1, 64, generator=generator).half()
+    k, v = (torch.randn(1, 4, 2048, 64, generator=generator).half() for _ in range(2))
+    mask = (torch.arange(2048) < seen).view(shape)
+    wanted = F.scaled_dot_product_attention(q.float(), k[:, :, :seen].float(), v[:, :, :seen].float())
+    ours = F.scaled_dot_product_attention(q.npu(), k.npu(), v.npu(), mask.npu())
+    torch.testing.assert_close(ours.cpu().float(), wanted, rtol=2e-3, atol=2e-3)
+    fused, *_ = torch_npu.npu_fusion_attention(
+        q.npu(),
+        k.npu(),
+        v.npu(),
+        4,
+        "BNSD",
+        scale=1 / 8,
+        atten_mask=~mask.view(1, 1, 1, -1).npu(),
+        sparse_mode=1,
+    )
+    torch.testing.assert_close(fused.cpu().float(), wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("keys", [100, 2048])
+def test_a_mask_of_one_dimension_is_refused_at_every_length_as_on_the_cpu(keys):
+    x, mask = torch.ones(1, 4, keys, 64), torch.ones(keys, dtype=torch.bool)
+    for device in ("cpu", "npu"):
+        with pytest.raises(IndexError, match="Dimension out of range"):
+            F.scaled_dot_product_attention(*[x.to(device)] * 3, mask.to(device))

@@ -114,6 +114,24 @@ def test_arguments_that_share_memory_are_seen_as_sharing():
         torch.add(x[:5], 1, out=x[1:])
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.logical_and_(torch.ones(5, 5, dtype=torch.bool, device=x.device)),
+        lambda x: x.addr_(torch.ones(5, device=x.device), torch.ones(5, device=x.device)),
+        lambda x: torch.mul(x, torch.ones(5, 5, device=x.device), out=x),
+    ],
+)
+def test_a_tensor_that_is_input_and_output_is_one_for_the_kernel(write):
+    with pytest.raises(RuntimeError) as expected:
+        write(torch.ones(5, 1))
+    x = arange(5, 1)
+    with pytest.raises(RuntimeError) as ours:
+        write(x)
+    assert str(ours.value) == str(expected.value)
+    assert x.shape == (5, 1) and torch.equal(x.cpu(), torch.arange(5.0).view(5, 1))
+
+
 def test_a_storage_without_memory_is_an_error_and_not_a_crash():
     x = arange(4)
     x.untyped_storage().resize_(0)

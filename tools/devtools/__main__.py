@@ -86,6 +86,13 @@ def bench(context: typer.Context, topic: Annotated[str | None, typer.Argument()]
     raise typer.Exit(python(f"bench/{topic}.py", *context.args))
 
 
+@app.command(context_settings=PASS_ON)
+def conformance(context: typer.Context) -> None:
+    """PyTorch's operator database on npu against the CPU; `-k NAME` takes a part of it."""
+    build.build("release")
+    raise typer.Exit(python("-m", "conformance", *context.args))
+
+
 @app.command()
 def fmt() -> None:
     """Formats all sources."""

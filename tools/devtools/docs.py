@@ -65,7 +65,39 @@ def acl_table() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {"options": options_table, "acl": acl_table}
+def conformance_rows(name: str) -> list[list[str]]:
+    lines = (ROOT / "tools" / "conformance" / name).read_text().splitlines()
+    return [line.split("\t") for line in lines]
+
+
+def conformance_table() -> str:
+    """By family, from what the last whole run of ./dev conformance counted."""
+    sums: dict[str, list[int]] = {}
+    for family, _, *counts in conformance_rows("results.tsv")[1:]:
+        for name in (family, "**all**"):
+            sums[name] = [a + int(b) for a, b in zip(sums.get(name, [0] * 4), counts, strict=True)]
+    sums["**all**"] = sums.pop("**all**")
+    lines = [
+        "| operators | units on the CPU | pass | known to differ | share that passes |",
+        "|---|---|---|---|---|",
+    ]
+    for name, (units, not_on_cpu, passed, known) in sums.items():
+        on_cpu = units - not_on_cpu
+        lines.append(f"| {name} | {on_cpu} | {passed} | {known} | {100 * passed / on_cpu:.2f} % |")
+    return "\n".join(lines)
+
+
+def conformance_known_table() -> str:
+    rows = [f"| {' | '.join(row)} |" for row in conformance_rows("known.tsv")]
+    return "\n".join(["| unit | reason | symptom |", "|---|---|---|", *rows]) if rows else "Nothing."
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "options": options_table,
+    "acl": acl_table,
+    "conformance": conformance_table,
+    "conformance_known": conformance_known_table,
+}
 
 
 def documents() -> list[Path]:

@@ -158,6 +158,11 @@ Tensor AliasSet::convert_part(const Tensor& from, BackendComponent backend, bool
 }
 
 Tensor AliasSet::alias(Tensor npu, bool written) {
+  for (Pair& pair : tensors_) {
+    if (!pair.npu.is_same(npu)) continue;
+    pair.written |= written;
+    return pair.cpu;
+  }
   Tensor cpu = convert(npu, BackendComponent::CPUBit, written);
   if (npu.requires_grad()) cpu.set_requires_grad(true);  // some kernels keep more for a backward then
   tensors_.push_back({std::move(npu), cpu, written});

@@ -21,8 +21,9 @@ c10::DispatchKeySet with_backend(c10::DispatchKeySet keys, c10::BackendComponent
 at::Tensor borrowed_alias(const at::Tensor& npu, bool written);
 
 /// The CPU aliases of the npu tensors of one call, and the way back from them. An alias is a CPU tensor over
-/// the same memory; tensors that share a storage have aliases that share one. Alias storages own a reference
-/// to the npu storage, so no kernel can outlive its memory, and may be resized.
+/// the same memory. Tensors that share a storage have aliases that share one, and a tensor that is several
+/// arguments has one alias, as kernels ask whether an output is an input. Alias storages own a reference to
+/// the npu storage, so no kernel can outlive its memory, and may be resized.
 class AliasSet {
  public:
   /// Results are put into the memory of `scope`, under which the kernel runs. `op` is named in errors.

@@ -59,8 +59,9 @@ constexpr struct {
 
 /// Composites that would be several fallbacks, or several kernels of ours, and are one; and those that look
 /// for a kernel of the tensor's device without the dispatcher.
-constexpr std::string_view kWhole[] = {"_convolution", "_foreach_*", "conj_physical_", "convolution",
-                                       "convolution_backward"};
+constexpr std::string_view kWhole[] = {
+    "_convolution", "_foreach_*", "addr_", "conj_physical_", "convolution", "convolution_backward", "mode",
+};
 
 /// Operators whose results on the host, or whose sizes of results, depend on values in device memory.
 constexpr std::string_view kReadsValues[] = {

@@ -20,7 +20,10 @@ Tensor empty_quantized(c10::IntArrayRef size, const Tensor& like, optional<c10::
 
 // What moves tensors of other layouts between devices: the fallback works within one. Sparse ones need
 // nothing of their own, as PyTorch moves their members.
-TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) { m.impl("empty_quantized", empty_quantized); }
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  m.impl("empty_quantized", empty_quantized);
+  m.impl("set_.source_Storage_storage_offset", at::native::set_storage_quantized_);  // as a file is loaded
+}
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("_to_copy", at::native::_to_copy_nested);

@@ -1,11 +1,10 @@
 #include <ATen/Functions.h>
+#include <ATen/NativeFunctions.h>
 #include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 
 #include <array>
 #include <tuple>
-
-#include "torch_npu/csrc/alias.h"
 
 namespace torch_npu {
 namespace {
@@ -44,30 +43,28 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
                                          transposed, output_padding, std::move(groups), output_mask);
 }
 
-/// An alias that says what the choice of an attention kernel asks of a tensor, without its data.
-Tensor shape_of(const Tensor& tensor) {
-  return borrowed_alias(tensor, false).set_requires_grad(tensor.requires_grad());
-}
-
-/// Attention takes the path that it takes on the CPU.
-int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                         const optional<Tensor>& mask, double dropout_p, bool is_causal,
-                         optional<double> scale, bool enable_gqa) {
-  const optional<Tensor> cpu_mask =
-      mask.has_value() && mask->defined() ? optional(shape_of(*mask)) : std::nullopt;
-  return at::_fused_sdp_choice(shape_of(query), shape_of(key), shape_of(value), cpu_mask, dropout_p,
-                               is_causal, scale, enable_gqa);
-}
-
+// Attention takes the path that it takes on the CPU, which is chosen by shapes and types alone: also of
+// tensors without memory, which torch.export and torch.compile trace with.
 [[maybe_unused]] const bool attention_registered = [] {
-  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&at::native::_fused_sdp_choice_cpp);
   return true;
 }();
 
+/// Programs count integers (a layer's experts) so on accelerators, and convert them first on the CPU, whose
+/// kernel has floating types only.
+Tensor histc(const Tensor& self, int64_t bins, const c10::Scalar& min, const c10::Scalar& max) {
+  if (!c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    Tensor result = at::empty({0}, self.options());
+    return at::histc_out(result, self, bins, min, max);
+  }
+  return at::histc(self.to(at::kDouble), bins, min, max).to(self.scalar_type());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_sdp_choice", choose_attention);
+  m.impl("_fused_sdp_choice", at::native::_fused_sdp_choice_cpp);
   m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
   m.impl("convolution_overrideable", convolution_overrideable);
+  m.impl("histc", histc);
   m.impl("native_dropout", native_dropout);
 }
 

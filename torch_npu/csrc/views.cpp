@@ -81,8 +81,22 @@ Tensor& set_empty_(Tensor& self) {
   return set_storage_with_geometry_(self, std::move(nothing), 0, 0, {});
 }
 
+/// A dense tensor on either side of a move.
+bool is_exchangeable(const Tensor& tensor) {
+  return (tensor.is_cpu() || tensor.is_privateuseone()) && tensor.layout() == c10::kStrided &&
+         !tensor.is_quantized() && !tensor.is_nested();
+}
+
+/// True where `self.data = from` works. Between the CPU and npu it does, as between the CPU and every device
+/// that PyTorch knows: so a module that moves keeps its parameters, and with them ties and optimizers.
+bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
+  return (is_exchangeable(self) && is_exchangeable(from)) ||
+         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
 // Views differ from those of a CPU tensor in nothing but their device, which they take from the storage.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
   m.impl("_reshape_alias", at::native::_reshape_alias);
   m.impl("as_strided", at::native::as_strided_tensorimpl);
   m.impl("is_set_to", at::native::is_set_to);

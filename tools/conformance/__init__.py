@@ -1,0 +1,1 @@
+"""PyTorch's operator database on device npu against the CPU. See README.md."""
