@@ -27,10 +27,18 @@ function(anynpu_layer name)
   target_link_libraries(anynpu PRIVATE anynpu_${name})
 endfunction()
 
-# Puts a target's library where the Python package finds it, in the source tree as in a wheel.
-function(anynpu_output target subdirectory)
+# The toolkit's root under the install prefix: a folder of the wheel, else the prefix itself.
+if(SKBUILD)
+  set(toolkit anynpu)
+else()
+  set(toolkit .)
+endif()
+
+# anynpu_toolkit_library(TARGET): a library of the toolkit, in the source tree as where it is installed.
+function(anynpu_toolkit_library target)
   set_target_properties(${target} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${ANYNPU_PYTHON_DIR}/torch_npu/${subdirectory}
-    BUILD_WITH_INSTALL_RPATH ON)
-  install(TARGETS ${target} LIBRARY DESTINATION torch_npu/${subdirectory})
+    LIBRARY_OUTPUT_DIRECTORY ${ANYNPU_PYTHON_DIR}/anynpu/lib64
+    BUILD_WITH_INSTALL_RPATH ON
+    INSTALL_RPATH "$ORIGIN")
+  install(TARGETS ${target} EXPORT anynpu LIBRARY DESTINATION ${toolkit}/lib64)
 endfunction()

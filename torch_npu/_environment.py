@@ -3,7 +3,8 @@
 import importlib
 import importlib.metadata
 
-VERSION = "0.1.0"
+from anynpu import __version__ as VERSION
+
 TORCH_VERSION = "2.13"
 
 _SWITCH = "PyTorch alone still works with TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the environment."

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-LIBRARIES = ROOT / "torch_npu" / "lib"
+LIBRARIES = ROOT / "anynpu" / "lib64"
 WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
 COMPILERS = {".cpp": ["g++", "-std=c++17"], ".c": ["gcc", "-std=c11"]}
 

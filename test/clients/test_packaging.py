@@ -1,0 +1,142 @@
+"""The wheel, as a user installs it, and the toolkit inside: CMake, the environment script, plain compilers."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+
+CMAKE_CLIENT = """
+cmake_minimum_required(VERSION 3.25)
+project(client C)
+find_package(anynpu 0.1 REQUIRED)
+add_executable(client {source})
+target_link_libraries(client anynpu::ascendcl)
+"""
+
+
+def run(*command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    launcher = {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX")}
+    run(
+        *(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "-w", folder),
+        env=os.environ | launcher | {"CCACHE_BASEDIR": str(ROOT)},
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def site(wheel, tmp_path_factory):
+    """A folder with the installed wheel, which comes before the source tree."""
+    folder = tmp_path_factory.mktemp("site")
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", folder, wheel)
+    return folder
+
+
+@pytest.fixture
+def python(site, tmp_path):
+    def call(*arguments):
+        return run(sys.executable, *arguments, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(site)})
+
+    return call
+
+
+def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {
+        "anynpu/__init__.py",
+        "anynpu/include/acl/acl.h",
+        "anynpu/lib64/cmake/anynpu/anynpuConfig.cmake",
+        "anynpu/lib64/libanynpu.so",
+        "anynpu/lib64/libascendcl.so",
+        "anynpu/set_env.sh",
+        "torch_npu/__init__.py",
+        "torch_npu/_C.cpython-311-x86_64-linux-gnu.so",
+    } <= names
+    folders = {name.split("/")[0] for name in names}
+    assert folders == {"anynpu", "torch_npu", "anynpu-0.1.0.dist-info"}
+    odd = {name for name in names if name.endswith((".cpp", ".o", ".a", ".pyc", ".txt"))}
+    assert {name for name in odd if "dist-info" not in name} == set()
+
+
+def test_the_wheel_serves_torch(python, site):
+    program = (
+        "import torch, torch_npu, anynpu; print(torch_npu.__file__, (torch.ones(3).npu() + 1).sum().item(),"
+        " torch_npu.__version__, anynpu.__version__)"
+    )
+    file, total, *versions = python("-c", program).split()
+    assert Path(file).is_relative_to(site)
+    assert total == "6.0"
+    assert versions == ["0.1.0", "0.1.0"]
+
+
+def test_find_package(python, site, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE_CLIENT.format(source=HERE / "minimal.c"))
+    anynpu_dir = python("-m", "anynpu", "--cmakedir").strip()
+    assert Path(anynpu_dir).is_relative_to(site)
+    build = tmp_path / "build"
+    run("cmake", "-S", tmp_path, "-B", build, f"-Danynpu_DIR={anynpu_dir}")
+    run("cmake", "--build", build)
+    assert run(build / "client") == "Ascend910B2 41\n"
+
+
+@pytest.mark.parametrize("version", ["0.2", "1.0", "0.0.1"])
+def test_find_package_refuses_other_versions(python, tmp_path, version):
+    text = CMAKE_CLIENT.format(source=HERE / "minimal.c").replace("anynpu 0.1", f"anynpu {version}")
+    (tmp_path / "CMakeLists.txt").write_text(text)
+    anynpu_dir = python("-m", "anynpu", "--cmakedir").strip()
+    done = subprocess.run(
+        ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Danynpu_DIR={anynpu_dir}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "requested version" in done.stderr
+
+
+def test_the_environment_script(python, tmp_path):
+    script = Path(python("-m", "anynpu", "--prefix").strip()) / "set_env.sh"
+    build_and_run = f"""
+        source {script}
+        gcc -I$ASCEND_HOME_PATH/include {HERE / "minimal.c"} -o client -L$ASCEND_TOOLKIT_HOME/lib64 -lascendcl
+        ./client
+    """
+    environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    assert run("bash", "-euc", build_and_run, cwd=tmp_path, env=environment) == "Ascend910B2 41\n"
+
+
+def test_the_toolkit_without_torch(tmp_path):
+    """C and C++ users need neither Python nor PyTorch: CMake alone builds and installs the same layout."""
+    build, prefix = tmp_path / "build", tmp_path / "toolkit"
+    options = ["-DANYNPU_TORCH=OFF", "-DANYNPU_TESTS=OFF", "-DANYNPU_BENCH=OFF"]
+    launcher = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
+    run("cmake", "-S", ROOT, "-B", build, "-GNinja", *options, *launcher)
+    run("cmake", "--build", build)
+    run("cmake", "--install", build, "--prefix", prefix)
+    for part in ("include/acl/acl.h", "lib64/libascendcl.so", "lib64/cmake/anynpu/anynpuConfig.cmake"):
+        assert (prefix / part).exists(), part
+    program = f'source {prefix / "set_env.sh"}; gcc -I$ASCEND_HOME_PATH/include {HERE / "minimal.c"} -o c ' + (
+        "-L$ASCEND_HOME_PATH/lib64 -lascendcl && ./c"
+    )
+    assert run("bash", "-euc", program, cwd=tmp_path) == "Ascend910B2 41\n"
+
+
+def test_the_source_tree_has_no_toolkit():
+    done = subprocess.run(
+        [sys.executable, "-m", "anynpu", "--prefix"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "source tree" in done.stderr
