@@ -67,7 +67,7 @@ const char* soc_name() {
 Device& Device::get(int index) {
   require_usable();
   require(index >= 0 && index < device_count(), ErrorCode::kInvalidDevice, "invalid device ordinal ", index,
-          ": there are ", device_count(), " devices (0 to ", device_count() - 1, ")");
+          ": 0 to ", device_count() - 1, " exist (option ANYNPU_DEVICES)");
   return made_once(devices[index], [&] {
     start_runtime();
     return new Device(index);
@@ -189,7 +189,7 @@ std::optional<int> thread_device() { return current_device; }
 
 void set_thread_device(std::optional<int> index) {
   require(!index || (*index >= 0 && *index < device_count()), ErrorCode::kInvalidDevice,
-          "invalid device ordinal ", index.value_or(-1), ": there are ", device_count(), " devices");
+          "invalid device ordinal ", index.value_or(-1), ": 0 to ", device_count() - 1, " exist (option ANYNPU_DEVICES)");
   current_device = index;
 }
 

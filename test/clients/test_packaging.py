@@ -1,4 +1,4 @@
-"""The wheel, as a user installs it, and the toolkit inside: CMake, the environment script, plain compilers."""
+"""The wheel, as a user installs it, and the toolkit inside: CMake, environment script, compilers."""
 
 import os
 import subprocess
@@ -7,9 +7,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from devtools.build import CCACHE
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
+# Kept from run to run, and built as ./dev builds, so that ccache knows most of it.
+BUILDS = ROOT / "build"
+ENVIRONMENT = os.environ | CCACHE | {f"CMAKE_{name}_COMPILER_LAUNCHER": "ccache" for name in ("C", "CXX")}
+pytestmark = pytest.mark.timeout(1800)  # a first build
 
 CMAKE_CLIENT = """
 cmake_minimum_required(VERSION 3.25)
@@ -29,10 +34,10 @@ def run(*command, **options):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    launcher = {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX")}
     run(
         *(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "-w", folder),
-        env=os.environ | launcher | {"CCACHE_BASEDIR": str(ROOT)},
+        *("--config-settings", f"build-dir={BUILDS / 'wheel'}"),
+        env=ENVIRONMENT,
     )
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -120,16 +125,16 @@ def test_the_environment_script(python, tmp_path):
 
 def test_the_toolkit_without_torch(tmp_path):
     """C and C++ users need neither Python nor PyTorch: CMake alone builds and installs the same layout."""
-    build, prefix = tmp_path / "build", tmp_path / "toolkit"
+    build, prefix = BUILDS / "toolkit", tmp_path / "toolkit"
     options = ["-DANYNPU_TORCH=OFF", "-DANYNPU_TESTS=OFF", "-DANYNPU_BENCH=OFF"]
-    launcher = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
-    run("cmake", "-S", ROOT, "-B", build, "-GNinja", *options, *launcher)
-    run("cmake", "--build", build)
+    run("cmake", "-S", ROOT, "-B", build, "-GNinja", *options, env=ENVIRONMENT)
+    run("cmake", "--build", build, env=ENVIRONMENT)
     run("cmake", "--install", build, "--prefix", prefix)
     for part in ("include/acl/acl.h", "lib64/libascendcl.so", "lib64/cmake/anynpu/anynpuConfig.cmake"):
         assert (prefix / part).exists(), part
-    program = f'source {prefix / "set_env.sh"}; gcc -I$ASCEND_HOME_PATH/include {HERE / "minimal.c"} -o c ' + (
-        "-L$ASCEND_HOME_PATH/lib64 -lascendcl && ./c"
+    program = (
+        f"source {prefix / 'set_env.sh'}; gcc -I$ASCEND_HOME_PATH/include {HERE / 'minimal.c'} -o c "
+        + ("-L$ASCEND_HOME_PATH/lib64 -lascendcl && ./c")
     )
     assert run("bash", "-euc", program, cwd=tmp_path) == "Ascend910B2 41\n"
 

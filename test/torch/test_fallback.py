@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from reference_random import engine_state, generator_of_call
+from conformance.reference_random import engine_state, generator_of_call
 from torch.nn import functional as F
 
 import torch_npu

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from reference_random import engine_state, philox
+from conformance.reference_random import engine_state, philox
 from torch.utils.checkpoint import checkpoint
 
 DRAWS = {

@@ -5,6 +5,7 @@ offsets and shared memory. Compared are values, types, shapes, strides, conjugat
 gradients, what the results share with the arguments, what became of the arguments, and the text of errors.
 """
 
+import functools
 import random
 import re
 from collections.abc import Callable
@@ -15,11 +16,18 @@ import numpy
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .reference_random import engine_state, generator_of_call
+
 SEED = 20260101  # of inputs and of random numbers
 
 
+state_of_cpu = functools.cache(functools.partial(engine_state, offset=0))
+
+
 def seed(value: int = SEED) -> None:
+    """Makes the CPU draw the numbers that npu's first random operator draws for that seed."""
     torch.manual_seed(value)
+    torch.set_rng_state(state_of_cpu(value))
     random.seed(value)
     numpy.random.seed(value)
 
@@ -44,7 +52,9 @@ class Mover:
                 return leaf
             return self._tensor(leaf.detach()).requires_grad_(leaf.requires_grad)
         if isinstance(leaf, torch.Generator):
-            return torch.Generator(self.device).set_state(leaf.get_state())
+            if self.device.type == "cpu":
+                return generator_of_call(leaf.initial_seed())
+            return torch.Generator(self.device).manual_seed(leaf.initial_seed())
         if isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf == "cpu"):
             return self.device
         return leaf

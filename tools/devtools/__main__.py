@@ -51,8 +51,8 @@ def test(
 @app.command(context_settings=PASS_ON)
 def run(context: typer.Context) -> None:
     """Runs a command inside the project's environment, in the caller's folder."""
-    if not context.args:
-        raise typer.BadParameter("which command?", param_hint="CMD")
+    if not context.args or context.args[0].startswith("-"):
+        raise typer.BadParameter("which command? ./dev run CMD…", param_hint="CMD")
     build.build("release", quiet=True)
     os.environ["PATH"] = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
     os.environ["VIRTUAL_ENV"] = str(ROOT / ".venv")
@@ -77,7 +77,7 @@ def bench(context: typer.Context, topic: Annotated[str | None, typer.Argument()]
     topics = sorted(
         path.stem for path in (ROOT / "bench").glob("*.py") if '__name__ == "__main__"' in path.read_text()
     )
-    if topic is None:
+    if topic in (None, "--help"):
         typer.echo("\n".join(topics))
         return
     if topic not in topics:

@@ -12,6 +12,7 @@ SANITIZERS = {
     "tsan": {"TSAN_OPTIONS": "halt_on_error=1"},
 }
 DEVICES = {"ANYNPU_DEVICES": "8"}  # as many as threads, so that the C++ tests of several devices find them
+TINY = ("copy", "views", "cpu_scalars")
 PYTHON_SUITES = {name: f"test/{name}" for name in ("error", "torch", "clients", "tools")}
 
 
@@ -29,13 +30,15 @@ def run_gtest(flavour: str, k: str | None, without: str = "") -> Counts:
     return gtest(flavour, pattern, DEVICES | SANITIZERS.get(flavour, {}))
 
 
-def run_pytest(name: str, k: str | None, *arguments: str) -> Counts:
-    return pytest(PYTHON_SUITES[name], *arguments, *(["-k", k] if k else []))
+def run_pytest(paths: list[str], k: str | None) -> Counts:
+    return pytest(*paths, *(["-k", k] if k else []))
 
 
 def run_tiny(k: str | None) -> Counts:
-    """Without the tests that start other processes."""
-    return run_gtest("release", k, without="*Death*:*Exit*:*Survives*") + run_pytest("torch", k, "-m", "tiny")
+    """The C++ tests that start no other processes, and the fastest files of test/torch."""
+    counts = run_gtest("release", k, without="*Death*:*Exit*:*Survives*")
+    files = [f"test/torch/test_{name}.py" for name in TINY]
+    return counts + run_pytest(files, k)
 
 
 SUITES: dict[str, Callable[[str | None], Counts]] = {
@@ -45,7 +48,7 @@ SUITES: dict[str, Callable[[str | None], Counts]] = {
     "asan": lambda k: run_gtest("asan", k),
     "tsan": lambda k: run_gtest("tsan", k),
 } | {
-    name: lambda k, name=name: run_pytest(name, k)
+    name: lambda k, folder=folder: run_pytest([folder], k)
     for name, folder in PYTHON_SUITES.items()
     if any((ROOT / folder).glob("test_*.py"))
 }

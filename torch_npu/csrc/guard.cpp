@@ -193,7 +193,7 @@ DeviceIndex current_device() {
 
 void check_device(DeviceIndex device) {
   TORCH_CHECK(device >= 0 && device < device_count(), "invalid device ordinal ", static_cast<int>(device),
-              ": there are ", static_cast<int>(device_count()), " npu devices");
+              ": 0 to ", static_cast<int>(device_count()) - 1, " exist (option ANYNPU_DEVICES)");
 }
 
 bool is_started(DeviceIndex device) {

@@ -191,7 +191,9 @@ def utilization(device=None):
 def _checked_index(device):
     index = _get_device_index(device, optional=True)
     if not 0 <= index < device_count():
-        raise RuntimeError(f"invalid device ordinal {index}: there are {device_count()} npu devices")
+        raise RuntimeError(
+            f"invalid device ordinal {index}: 0 to {device_count() - 1} exist (option ANYNPU_DEVICES)"
+        )
     return index
 
 
