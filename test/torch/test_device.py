@@ -189,9 +189,9 @@ def test_a_thread_that_chose_no_device_has_one_for_c_libraries_too(python):
     code = """
 import ctypes, threading, torch
 from pathlib import Path
-import torch_npu
+import anynpu
 
-acl = ctypes.CDLL(str(Path(torch_npu.__file__).parent / "lib" / "libascendcl.so"))
+acl = ctypes.CDLL(str(Path(anynpu.__file__).parent / "lib64" / "libascendcl.so"))
 def work():
     device = ctypes.c_int32(-1)
     before = acl.aclrtGetDevice(ctypes.byref(device))
