@@ -9,17 +9,21 @@
 
 namespace anynpu {
 
-Callbacks::Outstanding::Outstanding(std::shared_ptr<Subscription> subscription)
-    : subscription_(std::move(subscription)) {
+Callbacks::Outstanding::Outstanding(std::shared_ptr<Subscription> subscription,
+                                    std::shared_ptr<Recording> over)
+    : subscription_(std::move(subscription)), over_(std::move(over)) {
   ++subscription_->outstanding;
 }
 
 Callbacks::Outstanding::~Outstanding() {
   if (subscription_ == nullptr) return;  // moved from
-  Callbacks& callbacks = instance();
-  std::lock_guard lock(callbacks.mutex_);
-  if (--subscription_->outstanding == 0 && subscription_->ended)
-    callbacks.thread_has_one_less(subscription_->thread);
+  {
+    Callbacks& callbacks = instance();
+    std::lock_guard lock(callbacks.mutex_);
+    if (--subscription_->outstanding == 0 && subscription_->ended)
+      callbacks.thread_has_one_less(subscription_->thread);
+  }
+  over_->complete(nullptr);  // no longer outstanding once the stream goes on
 }
 
 Callbacks& Callbacks::instance() {
@@ -72,14 +76,14 @@ void Callbacks::launch(Stream& stream, UniqueFunction function, bool block) {
   require(found != subscriptions_.end(), ErrorCode::kStreamNotSubscribed, "stream ", stream.id(),
           " is not subscribed to a thread that would run the callback");
   const uint64_t thread = found->second->thread;
-  auto ran = std::make_shared<Recording>();
-  Callback callback{std::move(function), ran, block ? stream.id() : 0, stream.device(),
-                    Outstanding(found->second)};
+  auto over = std::make_shared<Recording>();
+  Callback callback{Outstanding(found->second, over), std::move(function), block ? stream.id() : 0,
+                    stream.device()};
   lock.unlock();
   stream.launch(Lane::kShort, [this, thread, callback = std::move(callback)]() mutable {
     deliver(thread, std::move(callback));
   });
-  if (block) stream.wait(std::move(ran));
+  if (block) stream.wait(std::move(over));
 }
 
 void Callbacks::deliver(uint64_t thread, Callback callback) {
@@ -104,7 +108,6 @@ bool Callbacks::run_next(uint64_t thread, std::optional<Duration> limit) {
     const auto slice = Clock::now() + kShutdownPoll;
     changed_.wait_until(lock, limit ? std::min(deadline, slice) : slice);
   }
-  auto ran = found->second.ready.front().ran;
   std::exception_ptr error;
   {
     Callback callback = std::move(found->second.ready.front());
@@ -117,8 +120,7 @@ bool Callbacks::run_next(uint64_t thread, std::optional<Duration> limit) {
     } catch (...) {
       error = std::current_exception();
     }
-  }  // no longer outstanding once the stream goes on
-  ran->complete(nullptr);
+  }
   if (error) std::rethrow_exception(error);
   return true;
 }

@@ -46,22 +46,24 @@ class Callbacks {
     int outstanding = 0;  // launched, and neither run nor dropped
     bool ended = false;   // with the last of those the thread has a stream less
   };
-  /// Counts a callback as outstanding for as long as it exists.
+  /// Counts a callback as outstanding for as long as it exists, and then completes `over`: when it ran, and
+  /// when it was dropped.
   class Outstanding {
    public:
-    explicit Outstanding(std::shared_ptr<Subscription> subscription);  ///< with mutex_ held
+    /// With mutex_ held.
+    Outstanding(std::shared_ptr<Subscription> subscription, std::shared_ptr<Recording> over);
     Outstanding(Outstanding&&) noexcept = default;
     ~Outstanding();
 
    private:
     std::shared_ptr<Subscription> subscription_;
+    std::shared_ptr<Recording> over_;
   };
   struct Callback {
+    Outstanding outstanding;  // first, and so destroyed last
     UniqueFunction function;
-    std::shared_ptr<Recording> ran;
     uint64_t holds;  // the stream that waits for it, or 0
     int device;
-    Outstanding outstanding;
   };
   struct Thread {
     int streams = 0;

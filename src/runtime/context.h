@@ -1,15 +1,22 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/stream.h"
 
 namespace anynpu {
+
+class AddressRange;
+
+constexpr size_t kSystemParameters = 3;
 
 /// What a thread works in: a device, a default stream, and the streams made in it. Each device has a default
 /// context that its users share; more can be created. Current in a thread is, on the thread's device, the
@@ -39,16 +46,35 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::shared_ptr<Stream>& default_stream() const { return default_stream_; }
   std::shared_ptr<Stream> create_stream(StreamConfig config);
 
+  /// What a user set for work of the context, by number of the parameter; not set: nothing.
+  void set_parameter(size_t number, int64_t value);
+  std::optional<int64_t> parameter(size_t number);
+
   /// Waits for the work of its streams, and so raises kInvalidArgument in a task of one; from then on it is
   /// current nowhere. Raises the first error of that work after the release.
   void release();
 
-  /// Device memory of the context's device, which lives until it is freed or the default context released.
-  /// When there is too little, waits a moment for memory that was freed and is still used by queued work.
+  // What follows lives until it is given back, or the default context of its device released. Giving back
+  // does not wait: work that is queued on the device may still use the memory, which is given back after it.
+
+  /// Device memory of the context's device. When there is too little, waits a moment for memory that was
+  /// freed and is still used by queued work.
   void* allocate(size_t size);
-  /// Does not wait: work that is queued on the device may still use the memory, which is given back after it.
   /// Raises kInvalidArgument when allocate() did not give it.
   static void free(void* address);
+
+  /// Addresses of the context's device without memory; see AddressRange.
+  void* reserve(size_t size, size_t alignment);
+  /// The reserved range that holds `address`. Raises kInvalidArgument when none does.
+  static std::shared_ptr<AddressRange> range_of(const void* address);
+  /// Raises kInvalidArgument when `address` is not the start of a reserved range, or memory is mapped in it.
+  static void release_range(void* address);
+
+  /// Memory that another process exports under `key`, at an address of the context's device; a further import
+  /// of a key gives the same address. Raises what ImportedMemory does.
+  void* import(const std::string& key);
+  /// Ends one import() of `key`, on any device; false when there is none.
+  static bool end_import(const std::string& key);
 
  private:
   Context(int device, bool is_default);
@@ -63,6 +89,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> released_ = false;
   std::mutex mutex_;
   std::vector<std::weak_ptr<Stream>> streams_;
+  std::array<std::optional<int64_t>, kSystemParameters> parameters_;  // guarded by mutex_
 };
 
 }  // namespace anynpu

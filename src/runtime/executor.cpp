@@ -8,7 +8,10 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "runtime/stream.h"
@@ -24,6 +27,23 @@ std::atomic<bool> stopping = false;
 constexpr auto kIdle = std::chrono::seconds(2);
 
 }  // namespace
+
+void start_service_thread(const char* name, std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::string refusal;
+  try {
+    std::thread([name, body = std::move(body)] {
+      pthread_setname_np(pthread_self(), name);
+      body();
+    }).detach();
+  } catch (const std::system_error& failure) {
+    refusal = failure.what();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  require(refusal.empty(), ErrorCode::kInternal, "the runtime cannot start a thread: ", refusal);
+}
 
 /// Threads of one kind and the streams that wait for one of them, the most urgent first.
 class Executor::Threads {
@@ -54,24 +74,16 @@ class Executor::Threads {
 
  private:
   void start_thread() {
-    // Signals belong to the user's threads: Python handles them in its main thread only.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      std::thread([this] { loop(); }).detach();
+      start_service_thread(name_, [this] { loop(); });
       ++threads_;
-    } catch (const std::system_error& failure) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    } catch (const Error&) {
       // With a thread of this kind at work the stream is only delayed; without one it would never run.
-      require(threads_ != 0, ErrorCode::kInternal, "the runtime cannot start a thread: ", failure.what());
-      return;
+      if (threads_ == 0) throw;
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   void loop() {
-    pthread_setname_np(pthread_self(), name_);
     this_is_the_compute_thread = lane_ == Lane::kParallel;
     std::unique_lock lock(mutex_);
     while (true) {
