@@ -692,25 +692,25 @@ ACL_FUNC_VISIBILITY aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const 
 ACL_FUNC_VISIBILITY aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count,
                                               aclrtStream stream);
 
-/** Reserves a range of device addresses. Not supported: virtual memory management is not built. */
+/** Reserves device addresses without memory, of whole pages: of 4 KiB, with flags 1 of 2 MiB. */
 ACL_FUNC_VISIBILITY aclError aclrtReserveMemAddress(void** virPtr, size_t size, size_t alignment,
                                                     void* expectPtr, uint64_t flags);
 
-/** Ends aclrtReserveMemAddress. Not supported: virtual memory management is not built. */
+/** Gives reserved addresses back, in which nothing may be mapped. */
 ACL_FUNC_VISIBILITY aclError aclrtReleaseMemAddress(void* virPtr);
 
-/** Allocates memory without an address. Not supported: virtual memory management is not built. */
+/** Allocates memory without an address, of whole pages; zeroed. */
 ACL_FUNC_VISIBILITY aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size,
                                                  const aclrtPhysicalMemProp* prop, uint64_t flags);
 
-/** Frees memory without an address. Not supported: virtual memory management is not built. */
+/** Ends the handle. The memory goes with its last mapping. */
 ACL_FUNC_VISIBILITY aclError aclrtFreePhysical(aclrtDrvMemHandle handle);
 
-/** Gives memory an address of a reserved range. Not supported: virtual memory management is not built. */
+/** Gives memory, from `offset` on, an address of a reserved range. It is device memory there. */
 ACL_FUNC_VISIBILITY aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle,
                                          uint64_t flags);
 
-/** Ends aclrtMapMem. Not supported: virtual memory management is not built. */
+/** Ends the mapping that starts there. Does not wait: queued work may still use the memory. */
 ACL_FUNC_VISIBILITY aclError aclrtUnmapMem(void* virPtr);
 
 /** Creates a stream of priority 0 in the current context. */
@@ -969,7 +969,7 @@ ACL_FUNC_VISIBILITY aclError aclrtMemImportFromShareableHandle(uint64_t shareabl
 ACL_FUNC_VISIBILITY aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t* pid,
                                                              size_t pidNum);
 
-/** The unit of sizes of memory without an address. Not supported: virtual memory management is not built. */
+/** What sizes of memory without an address are rounded up to, or best a multiple of. */
 ACL_FUNC_VISIBILITY aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop,
                                                               aclrtMemGranularityOptions option,
                                                               size_t* granularity);

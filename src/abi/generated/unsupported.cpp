@@ -180,38 +180,6 @@ aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMax, void** srcs, size_t
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtReserveMemAddress(void** virPtr, size_t size, size_t alignment, void* expectPtr,
-                                uint64_t flags) {
-  unsupported("aclrtReserveMemAddress", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtReleaseMemAddress(void* virPtr) {
-  unsupported("aclrtReleaseMemAddress", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrtPhysicalMemProp* prop,
-                             uint64_t flags) {
-  unsupported("aclrtMallocPhysical", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtFreePhysical(aclrtDrvMemHandle handle) {
-  unsupported("aclrtFreePhysical", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags) {
-  unsupported("aclrtMapMem", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtUnmapMem(void* virPtr) {
-  unsupported("aclrtUnmapMem", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtSetGroup(int32_t groupId) {
   unsupported("aclrtSetGroup", "core groups are not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -463,12 +431,6 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t dev
 
 aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t* pid, size_t pidNum) {
   unsupported("aclrtMemSetPidToShareableHandle", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop, aclrtMemGranularityOptions option,
-                                          size_t* granularity) {
-  unsupported("aclrtMemGetAllocationGranularity", "virtual memory management is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
