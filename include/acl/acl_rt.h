@@ -604,10 +604,10 @@ ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventR
 /** Whether all waits of streams for the event are over. */
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus* status);
 
-/** A handle of the event for another process. Not supported: sharing between processes is not built. */
+/** A handle of an event made with ACL_EVENT_IPC for other processes of the user. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle* handle);
 
-/** The event of another process. Not supported: sharing between processes is not built. */
+/** The event of another process; each may record it, and the others wait for that. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent* event);
 
 /** Blocks until the point of the event is reached; at once when it was never recorded. */
@@ -956,16 +956,17 @@ ACL_FUNC_VISIBILITY aclError aclrtBinaryGetFunction(const aclrtBinHandle binHand
 ACL_FUNC_VISIBILITY aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t blockDim,
                                                const void* argsData, size_t argsSize, aclrtStream stream);
 
-/** A handle of memory for another process. Not supported: virtual memory management is not built. */
+/** A handle of memory for other processes of the user. flags 0: processes that
+ *  aclrtMemSetPidToShareableHandle names; 1: any. */
 ACL_FUNC_VISIBILITY aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle,
                                                              aclrtMemHandleType handleType, uint64_t flags,
                                                              uint64_t* shareableHandle);
 
-/** The memory of another process. Not supported: virtual memory management is not built. */
+/** The memory of another process, to be mapped on the device. It outlives its exporter. */
 ACL_FUNC_VISIBILITY aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId,
                                                                aclrtDrvMemHandle* handle);
 
-/** Names the processes that may import. Not supported: virtual memory management is not built. */
+/** Lets further processes import by the handle. */
 ACL_FUNC_VISIBILITY aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t* pid,
                                                              size_t pidNum);
 
@@ -993,17 +994,18 @@ ACL_FUNC_VISIBILITY aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHo
 /** Ends aclrtHostRegister. Not supported: registering host memory is not built. */
 ACL_FUNC_VISIBILITY aclError aclrtHostUnregister(void* ptr);
 
-/** A key of device memory for another process. Not supported: sharing between processes is not built. */
+/** A key (65 bytes) of whole pages of an allocation for other processes of the user. flags 0: processes
+ *  that aclrtIpcMemSetImportPid names; 1: any. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemGetExportKey(void* devPtr, size_t size, char* key, size_t length,
                                                      uint64_t flags);
 
-/** Names the processes that may import. Not supported: sharing between processes is not built. */
+/** Lets further processes import by the key. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemSetImportPid(const char* key, int32_t* pid, size_t count);
 
-/** The device memory of another process. Not supported: sharing between processes is not built. */
+/** The memory of another process, on the current device. It outlives its exporter. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemImportByKey(void** devPtr, const char* key, uint64_t flags);
 
-/** Ends the use of a key. Not supported: sharing between processes is not built. */
+/** Ends an import by the key; in the process that exported it, the key. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemClose(const char* key);
 
 /** A number of the stream that no other stream of the process has. */

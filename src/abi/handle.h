@@ -22,8 +22,12 @@ struct StreamInContext {
 
 /// An event, its ACL_EVENT_ flags, and the points in streams at which waits for it are over.
 struct FlaggedEvent {
+  explicit FlaggedEvent(uint32_t with_flags) : flags(with_flags) {}
+  FlaggedEvent(std::shared_ptr<SharedEvent> shared, uint32_t with_flags)
+      : event(std::move(shared)), flags(with_flags) {}
+
   Event event;
-  uint32_t flags;
+  const uint32_t flags;
   std::mutex mutex;
   std::vector<std::shared_ptr<Recording>> waits;  // guarded by mutex
 };

@@ -141,16 +141,6 @@ aclError aclrtSetTsDevice(aclrtTsId tsId) {
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle* handle) {
-  unsupported("aclrtIpcGetEventHandle", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent* event) {
-  unsupported("aclrtIpcOpenEventHandle", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
   unsupported("aclrtHostRegisterV2", "registering host memory is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -417,23 +407,6 @@ aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t blockDim, const 
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType,
-                                         uint64_t flags, uint64_t* shareableHandle) {
-  unsupported("aclrtMemExportToShareableHandle", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId,
-                                           aclrtDrvMemHandle* handle) {
-  unsupported("aclrtMemImportFromShareableHandle", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t* pid, size_t pidNum) {
-  unsupported("aclrtMemSetPidToShareableHandle", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclsysGetVersionStr(char* packageName, char* version) {
   unsupported("aclsysGetVersionStr", "there is no CANN installation");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -446,26 +419,6 @@ aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
 
 aclError aclrtHostUnregister(void* ptr) {
   unsupported("aclrtHostUnregister", "registering host memory is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcMemGetExportKey(void* devPtr, size_t size, char* key, size_t length, uint64_t flags) {
-  unsupported("aclrtIpcMemGetExportKey", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcMemSetImportPid(const char* key, int32_t* pid, size_t count) {
-  unsupported("aclrtIpcMemSetImportPid", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcMemImportByKey(void** devPtr, const char* key, uint64_t flags) {
-  unsupported("aclrtIpcMemImportByKey", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcMemClose(const char* key) {
-  unsupported("aclrtIpcMemClose", "sharing between processes is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
