@@ -628,15 +628,13 @@ ACL_FUNC_VISIBILITY aclError aclrtMallocCached(void** devPtr, size_t size, aclrt
 /** Where an address lies: device, pinned host memory, or neither (unregistered). */
 ACL_FUNC_VISIBILITY aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attributes);
 
-/** Makes host memory of the caller known to devices. Not supported: registering host memory is not built. */
+/** The same; flag says MAPPED, PINNED or both, which all hold. */
 ACL_FUNC_VISIBILITY aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag);
 
-/** Writes cached device memory back. Not supported: all device memory is coherent: nothing is to be
- *  flushed. */
+/** Writes cached device memory back: it is coherent, so that its caches always have been. */
 ACL_FUNC_VISIBILITY aclError aclrtMemFlush(void* devPtr, size_t size);
 
-/** Drops cached device memory. Not supported: all device memory is coherent: nothing is to be
- *  invalidated. */
+/** Drops cached device memory: it is coherent, so that no cache holds what memory does not. */
 ACL_FUNC_VISIBILITY aclError aclrtMemInvalidate(void* devPtr, size_t size);
 
 /** Frees what aclrtMalloc and its kin gave. Does not wait: queued work may still use it before it is
@@ -663,12 +661,13 @@ ACL_FUNC_VISIBILITY aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t 
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count,
                                               aclrtMemcpyKind kind, aclrtStream stream);
 
-/** Copies several ranges. Not supported: batches of copies are not built. */
+/** Copies several ranges and waits for that; all or, where one cannot be copied, none: failIdx is its
+ *  index. */
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyBatch(void** dsts, size_t* destMax, void** srcs, size_t* sizes,
                                               size_t numBatches, aclrtMemcpyBatchAttr* attrs,
                                               size_t* attrsIndexes, size_t numAttrs, size_t* failIdx);
 
-/** Enqueues copies of several ranges. Not supported: batches of copies are not built. */
+/** Enqueues copies of several ranges; see aclrtMemcpyBatch and aclrtMemcpyAsync. */
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMax, void** srcs, size_t* sizes,
                                                    size_t numBatches, aclrtMemcpyBatchAttr* attrs,
                                                    size_t* attrsIndexes, size_t numAttrs, size_t* failIndex,
@@ -758,14 +757,14 @@ ACL_FUNC_VISIBILITY aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo* group
                                                      aclrtGroupAttr attr, void* attrValue, size_t valueLen,
                                                      size_t* paramRetSize);
 
-/** Whether a device reaches the memory of another. Not supported: peer access control is not built. */
+/** Whether a device can be let reach the memory of another: every two can. */
 ACL_FUNC_VISIBILITY aclError aclrtDeviceCanAccessPeer(int32_t* canAccessPeer, int32_t deviceId,
                                                       int32_t peerDeviceId);
 
-/** Lets the current device reach the memory of another. Not supported: peer access control is not built. */
+/** Lets the current device reach the memory of another. Copies between two devices need it of one. */
 ACL_FUNC_VISIBILITY aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags);
 
-/** Ends aclrtDeviceEnablePeerAccess. Not supported: peer access control is not built. */
+/** Ends aclrtDeviceEnablePeerAccess. */
 ACL_FUNC_VISIBILITY aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId);
 
 /** Free and total bytes of the memory that all devices of the process share. */
@@ -799,7 +798,7 @@ ACL_FUNC_VISIBILITY aclError aclrtGetOverflowStatus(void* outputAddr, size_t out
 /** Forgets overflows. Not supported: overflow detection is not built. */
 ACL_FUNC_VISIBILITY aclError aclrtResetOverflowStatus(aclrtStream stream);
 
-/** Enqueues an operation on caches. Not supported: cache operations are not built. */
+/** Enqueues an operation on caches: a prefetch; the others hold at any time for coherent memory. */
 ACL_FUNC_VISIBILITY aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream);
 
 /** Memory with uncorrectable errors. Not supported: the memory has no uncorrectable errors to list or
@@ -987,11 +986,11 @@ ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
 /** Microseconds from the start of the system until the event was reached. */
 ACL_FUNC_VISIBILITY aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t* timestamp);
 
-/** Makes host memory of the caller known to devices. Not supported: registering host memory is not built. */
+/** Makes host memory of the caller pinned, and usable by devices at the same address. */
 ACL_FUNC_VISIBILITY aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
                                                void** devPtr);
 
-/** Ends aclrtHostRegister. Not supported: registering host memory is not built. */
+/** Ends aclrtHostRegister. Queued work must not use the memory any more. */
 ACL_FUNC_VISIBILITY aclError aclrtHostUnregister(void* ptr);
 
 /** A key (65 bytes) of whole pages of an allocation for other processes of the user. flags 0: processes

@@ -1,5 +1,7 @@
 // Memory and copies of acl_rt.h.
 
+#include <vector>
+
 #include "abi/call.h"
 #include "abi/handle.h"
 #include "acl/acl.h"
@@ -48,6 +50,22 @@ void allocate_host(void** place, uint64_t size, const char* argument) {
   abi::check(size != 0, ACL_ERROR_INVALID_PARAM, "size is 0; 1 or more is accepted");
   (void)Context::current();
   address = allocate_pinned(size);
+}
+
+void register_host_memory(void* address, uint64_t size) {
+  abi::check(address != nullptr, ACL_ERROR_INVALID_PARAM, "ptr is null; host memory is accepted");
+  abi::check(size != 0, ACL_ERROR_INVALID_PARAM, "size is 0; 1 or more is accepted");
+  (void)Context::current();
+  register_host(address, size);
+}
+
+/// Memory that is coherent is as if it had been written back, and dropped from caches, at any time.
+void check_coherent(const char* name, void* address, size_t size) {
+  Device::require_usable();
+  abi::check(size != 0, ACL_ERROR_INVALID_PARAM, "size is 0; 1 or more is accepted");
+  check_range(name, address, size);
+  abi::check(Device::of(address) != nullptr, ACL_ERROR_RT_PARAM_INVALID, name, " (", address,
+             ") is host memory; device memory is accepted");
 }
 
 void check_room(const char* room_argument, size_t room, size_t count) {
@@ -154,6 +172,77 @@ void Copy::run_async(aclrtMemcpyKind kind, aclrtStream handle) const {
   wait_if_pageable({to, from}, *stream);
 }
 
+/// Where attributes of a batch say that an address lies, checked against where it does.
+void check_location(const char* name, size_t copy, const void* address, const aclrtMemLocation& location) {
+  const Device* device = Device::of(address);
+  const bool device_wanted = location.type == ACL_MEM_LOCATION_TYPE_DEVICE;
+  abi::check(device_wanted || location.type == ACL_MEM_LOCATION_TYPE_HOST, ACL_ERROR_INVALID_PARAM, name,
+             "Loc.type for copy ", copy, " is ", location.type,
+             "; ACL_MEM_LOCATION_TYPE_HOST and ACL_MEM_LOCATION_TYPE_DEVICE are accepted");
+  abi::check(device_wanted == (device != nullptr), ACL_ERROR_RT_PARAM_INVALID, name, "s[", copy, "] (",
+             address, ") is ", device != nullptr ? "device" : "host",
+             " memory, but its attribute says otherwise");
+  abi::check(device == nullptr || static_cast<uint32_t>(device->index()) == location.id,
+             ACL_ERROR_RT_PARAM_INVALID, name, "s[", copy, "] (", address, ") lies on device ",
+             device != nullptr ? device->index() : 0, ", but its attribute says device ", location.id);
+}
+
+/// The arguments of a batch of copies. Attribute i holds from copy attrsIndexes[i] to that of the next.
+struct Batch {
+  void** dsts;
+  size_t* room;
+  void** srcs;
+  size_t* sizes;
+  size_t count;
+  aclrtMemcpyBatchAttr* attributes;
+  size_t* starts;
+  size_t attribute_count;
+
+  /// All copies, checked as a whole: none is done unless all can be. Where one cannot, `failed` is its index,
+  /// where it is no single one SIZE_MAX.
+  std::vector<Copy> checked(size_t* failed) const {
+    size_t at = SIZE_MAX;
+    try {
+      check_arguments();
+      std::vector<Copy> copies;
+      for (size_t copy = 0, attribute = 0; copy < count; ++copy) {
+        if (attribute + 1 < attribute_count && starts[attribute + 1] == copy) ++attribute;
+        at = copy;
+        abi::check(sizes[copy] <= room[copy], ACL_ERROR_INVALID_PARAM, "sizes[", copy, "] is ", sizes[copy],
+                   ", but destMax[", copy, "] is ", room[copy]);
+        const Copy& made = copies.emplace_back(Copy{dsts[copy], srcs[copy], sizes[copy]});
+        made.check(ACL_MEMCPY_DEFAULT);
+        if (sizes[copy] == 0) continue;
+        check_location("dst", copy, dsts[copy], attributes[attribute].dstLoc);
+        check_location("src", copy, srcs[copy], attributes[attribute].srcLoc);
+      }
+      return copies;
+    } catch (...) {
+      if (failed != nullptr) *failed = at;
+      throw;
+    }
+  }
+
+ private:
+  void check_arguments() const {
+    abi::check(count != 0, ACL_ERROR_INVALID_PARAM, "numBatches is 0; 1 or more is accepted");
+    const struct {
+      const char* name;
+      const void* address;
+    } arrays[] = {{"dsts", dsts},   {"destMax", room},     {"srcs", srcs},
+                  {"sizes", sizes}, {"attrs", attributes}, {"attrsIndexes", starts}};
+    for (const auto& [name, address] : arrays)
+      abi::check(address != nullptr, ACL_ERROR_INVALID_PARAM, name, " is null; an array is accepted");
+    abi::check(attribute_count != 0 && attribute_count <= count, ACL_ERROR_INVALID_PARAM, "numAttrs is ",
+               attribute_count, "; 1 to numBatches (", count, ") are accepted");
+    for (size_t i = 0; i < attribute_count; ++i)
+      abi::check(i == 0 ? starts[i] == 0 : starts[i] > starts[i - 1] && starts[i] < count,
+                 ACL_ERROR_INVALID_PARAM, "attrsIndexes[", i, "] is ", starts[i],
+                 "; the first must be 0, and each larger than the one before and less than numBatches (",
+                 count, ")");
+  }
+};
+
 Copy rows(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height) {
   abi::check(width <= dpitch && width <= spitch, ACL_ERROR_INVALID_PARAM, "width is ", width,
              ", but dpitch is ", dpitch, " and spitch ", spitch, "; rows must not overlap");
@@ -212,6 +301,32 @@ aclError aclrtFreeHost(void* hostPtr) {
   });
 }
 
+aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type, void** devPtr) {
+  return abi::call("aclrtHostRegister", [&] {
+    void*& place = abi::out(devPtr, "devPtr");
+    abi::check(type == ACL_HOST_REGISTER_MAPPED, ACL_ERROR_INVALID_PARAM, "type is ", type,
+               "; ACL_HOST_REGISTER_MAPPED is accepted");
+    register_host_memory(ptr, size);
+    place = ptr;
+  });
+}
+
+aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
+  return abi::call("aclrtHostRegisterV2", [&] {
+    constexpr uint32_t kKnown = ACL_HOST_REG_MAPPED | ACL_HOST_REG_PINNED;
+    abi::check(flag != 0 && (flag & ~kKnown) == 0, ACL_ERROR_INVALID_PARAM, "flag is ", flag,
+               "; ACL_HOST_REG_MAPPED, ACL_HOST_REG_PINNED and both are accepted");
+    register_host_memory(ptr, size);
+  });
+}
+
+aclError aclrtHostUnregister(void* ptr) {
+  return abi::call("aclrtHostUnregister", [&] {
+    abi::check(ptr != nullptr, ACL_ERROR_INVALID_PARAM, "ptr is null; registered host memory is accepted");
+    unregister_host(ptr);
+  });
+}
+
 aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attributes) {
   return abi::call("aclrtPointerGetAttributes", [&] {
     abi::check(ptr != nullptr, ACL_ERROR_INVALID_PARAM, "ptr is null; an address is accepted");
@@ -261,6 +376,50 @@ aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const void* src, size_t sp
                             size_t height, aclrtMemcpyKind kind, aclrtStream stream) {
   return abi::call("aclrtMemcpy2dAsync",
                    [&] { rows(dst, dpitch, src, spitch, width, height).run_async(kind, stream); });
+}
+
+aclError aclrtMemcpyBatch(void** dsts, size_t* destMax, void** srcs, size_t* sizes, size_t numBatches,
+                          aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs,
+                          size_t* failIdx) {
+  return abi::call("aclrtMemcpyBatch", [&] {
+    const Batch batch = {dsts, destMax, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs};
+    const auto copies = batch.checked(failIdx);
+    run_now([&](Stream& stream) {
+      for (const Copy& copy : copies) copy.enqueue(stream);
+    });
+  });
+}
+
+aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMax, void** srcs, size_t* sizes, size_t numBatches,
+                               aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs,
+                               size_t* failIndex, aclrtStream stream) {
+  return abi::call("aclrtMemcpyBatchAsync", [&] {
+    const auto order = abi::stream_or_default(stream);
+    const Batch batch = {dsts, destMax, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs};
+    const auto copies = batch.checked(failIndex);
+    for (const Copy& copy : copies) check_wait_if_pageable({copy.to, copy.from}, *order);
+    for (const Copy& copy : copies) copy.enqueue(*order);
+    for (const Copy& copy : copies) wait_if_pageable({copy.to, copy.from}, *order);
+  });
+}
+
+aclError aclrtMemFlush(void* devPtr, size_t size) {
+  return abi::call("aclrtMemFlush", [&] { check_coherent("devPtr", devPtr, size); });
+}
+
+aclError aclrtMemInvalidate(void* devPtr, size_t size) {
+  return abi::call("aclrtMemInvalidate", [&] { check_coherent("devPtr", devPtr, size); });
+}
+
+aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream) {
+  return abi::call("aclrtCmoAsync", [&] {
+    const auto order = abi::stream_or_default(stream);
+    abi::check(cmoType >= ACL_RT_CMO_TYPE_PREFETCH && cmoType <= ACL_RT_CMO_TYPE_FLUSH,
+               ACL_ERROR_INVALID_PARAM, "cmoType is ", cmoType,
+               "; the ACL_RT_CMO_TYPE_ constants are accepted");
+    check_coherent("src", src, size);
+    if (cmoType == ACL_RT_CMO_TYPE_PREFETCH) prefetch_async(src, size, *order);
+  });
 }
 
 aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count) {

@@ -141,35 +141,6 @@ aclError aclrtSetTsDevice(aclrtTsId tsId) {
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
-  unsupported("aclrtHostRegisterV2", "registering host memory is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemFlush(void* devPtr, size_t size) {
-  unsupported("aclrtMemFlush", "all device memory is coherent: nothing is to be flushed");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemInvalidate(void* devPtr, size_t size) {
-  unsupported("aclrtMemInvalidate", "all device memory is coherent: nothing is to be invalidated");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemcpyBatch(void** dsts, size_t* destMax, void** srcs, size_t* sizes, size_t numBatches,
-                          aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs,
-                          size_t* failIdx) {
-  unsupported("aclrtMemcpyBatch", "batches of copies are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMax, void** srcs, size_t* sizes, size_t numBatches,
-                               aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs,
-                               size_t* failIndex, aclrtStream stream) {
-  unsupported("aclrtMemcpyBatchAsync", "batches of copies are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtSetGroup(int32_t groupId) {
   unsupported("aclrtSetGroup", "core groups are not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -198,21 +169,6 @@ aclError aclrtGetAllGroupInfo(aclrtGroupInfo* groupInfo) {
 aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo* groupInfo, int32_t groupIndex, aclrtGroupAttr attr,
                                  void* attrValue, size_t valueLen, size_t* paramRetSize) {
   unsupported("aclrtGetGroupInfoDetail", "core groups are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtDeviceCanAccessPeer(int32_t* canAccessPeer, int32_t deviceId, int32_t peerDeviceId) {
-  unsupported("aclrtDeviceCanAccessPeer", "peer access control is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags) {
-  unsupported("aclrtDeviceEnablePeerAccess", "peer access control is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId) {
-  unsupported("aclrtDeviceDisablePeerAccess", "peer access control is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -253,11 +209,6 @@ aclError aclrtGetOverflowStatus(void* outputAddr, size_t outputSize, aclrtStream
 
 aclError aclrtResetOverflowStatus(aclrtStream stream) {
   unsupported("aclrtResetOverflowStatus", "overflow detection is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream) {
-  unsupported("aclrtCmoAsync", "cache operations are not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -409,16 +360,6 @@ aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t blockDim, const 
 
 aclError aclsysGetVersionStr(char* packageName, char* version) {
   unsupported("aclsysGetVersionStr", "there is no CANN installation");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type, void** devPtr) {
-  unsupported("aclrtHostRegister", "registering host memory is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtHostUnregister(void* ptr) {
-  unsupported("aclrtHostUnregister", "registering host memory is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
