@@ -498,22 +498,22 @@ ACL_FUNC_VISIBILITY aclError aclrtPeekAtLastError(aclrtLastErrLevel level);
 /** The code of the last call of this thread that failed, and forgets it. */
 ACL_FUNC_VISIBILITY aclError aclrtGetLastError(aclrtLastErrLevel level);
 
-/** Sets the function to call when a task fails. Not supported: exception callbacks are not built. */
+/** Sets the function to call, on the thread that a task runs on, when it fails; null: none. */
 ACL_FUNC_VISIBILITY aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback);
 
-/** The task that failed. Not supported: exception callbacks are not built. */
+/** The number of the task that failed in its stream, from 1 on. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo* info);
 
-/** The stream of the task that failed. Not supported: exception callbacks are not built. */
+/** The stream of the task that failed. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo* info);
 
-/** The thread that enqueued the task that failed. Not supported: exception callbacks are not built. */
+/** The thread that enqueued the task that failed. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo* info);
 
-/** The device of the task that failed. Not supported: exception callbacks are not built. */
+/** The device of the task that failed. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo* info);
 
-/** The code of the failure. Not supported: exception callbacks are not built. */
+/** The code of the failure. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo* info);
 
 /** Names the thread (its pthread_t) that runs the callbacks of the stream; one for each stream. */
@@ -541,16 +541,17 @@ ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
 /** The current context of the thread. */
 ACL_FUNC_VISIBILITY aclError aclrtGetCurrentContext(aclrtContext* context);
 
-/** A system parameter of the current context. Not supported: system parameters are not built. */
+/** A system parameter of the current context. */
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
-/** Sets a system parameter of the current context. Not supported: system parameters are not built. */
+/** Sets a system parameter of the current context; see aclrtSetSysParamOpt. */
 ACL_FUNC_VISIBILITY aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 
-/** A system parameter of the process. Not supported: system parameters are not built. */
+/** A system parameter of the process. */
 ACL_FUNC_VISIBILITY aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
-/** Sets a system parameter of the process. Not supported: system parameters are not built. */
+/** Sets a system parameter of the process, 0 or 1. Results are deterministic and memory consistent with
+ *  either. */
 ACL_FUNC_VISIBILITY aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 
 /** Makes the device, and its default context, the current one of the thread. Counts one use of it. */
@@ -773,23 +774,25 @@ ACL_FUNC_VISIBILITY aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, si
 /** A figure of a device: cores (the CPUs that the process may use) or bytes of memory. */
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t* value);
 
-/** Limits how long a stream waits for an event. Not supported: time limits of single tasks are not built. */
+/** Limits, in seconds, how long a stream waits for an event; 0: for ever. Longer is an error of the
+ *  stream. */
 ACL_FUNC_VISIBILITY aclError aclrtSetOpWaitTimeout(uint32_t timeout);
 
-/** Limits how long a task runs. Not supported: time limits of single tasks are not built. */
+/** Limits, in seconds, how long a task of a device runs; 0: for ever. Longer is an error of its stream,
+ *  once it ends. */
 ACL_FUNC_VISIBILITY aclError aclrtSetOpExecuteTimeOut(uint32_t timeout);
 
-/** Turns detection of overflow on or off. Not supported: overflow detection is not built. */
+/** Turns detection of overflow off (0), as it is. */
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag);
 
-/** Whether overflow is detected. Not supported: overflow detection is not built. */
+/** Whether overflow is detected: 0. */
 ACL_FUNC_VISIBILITY aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t* flag);
 
-/** How busy a device is. Not supported: utilisation is not measured. */
+/** Percent of the memory in use; cores are not measured (DEVICE_UTILIZATION_NOT_SUPPORT). */
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceUtilizationRate(int32_t deviceId,
                                                            aclrtUtilizationInfo* utilizationInfo);
 
-/** Saturation or infinity on overflow. Not supported: overflow detection is not built. */
+/** What overflow gives: infinity (ACL_RT_OVERFLOW_MODE_INFNAN). */
 ACL_FUNC_VISIBILITY aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode);
 
 /** Whether something overflowed. Not supported: overflow detection is not built. */
@@ -821,45 +824,45 @@ ACL_FUNC_VISIBILITY aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo
 /** Drops the work that has not started. The next synchronisation returns ACL_ERROR_RT_STREAM_ABORT. */
 ACL_FUNC_VISIBILITY aclError aclrtStreamAbort(aclrtStream stream);
 
-/** Cores that the device may use. Not supported: core limits are not built. */
+/** Cores of a kind that work of the device may use. */
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type,
                                                     uint32_t* value);
 
-/** Limits the cores that the device may use. Not supported: core limits are not built. */
+/** Limits the cores, and so the threads, that work enqueued later on the device uses. */
 ACL_FUNC_VISIBILITY aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type,
                                                     uint32_t value);
 
-/** Ends aclrtSetDeviceResLimit. Not supported: core limits are not built. */
+/** Ends aclrtSetDeviceResLimit. */
 ACL_FUNC_VISIBILITY aclError aclrtResetDeviceResLimit(int32_t deviceId);
 
-/** Cores that the stream may use. Not supported: core limits are not built. */
+/** Cores of a kind that the stream is limited to. */
 ACL_FUNC_VISIBILITY aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type,
                                                     uint32_t* value);
 
-/** Ends aclrtSetStreamResLimit. Not supported: core limits are not built. */
+/** Ends aclrtSetStreamResLimit. */
 ACL_FUNC_VISIBILITY aclError aclrtResetStreamResLimit(aclrtStream stream);
 
-/** Applies the limits of the stream to the calling thread. Not supported: core limits are not built. */
+/** Makes the limits of the stream hold for what the calling thread enqueues, before those of the device. */
 ACL_FUNC_VISIBILITY aclError aclrtUseStreamResInCurrentThread(aclrtStream stream);
 
-/** Ends aclrtUseStreamResInCurrentThread. Not supported: core limits are not built. */
+/** Ends aclrtUseStreamResInCurrentThread. */
 ACL_FUNC_VISIBILITY aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream);
 
-/** Cores that work of the calling thread may use. Not supported: core limits are not built. */
+/** Cores that work of the calling thread may use. */
 ACL_FUNC_VISIBILITY aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t* value);
 
-/** Limits how long a task runs. Not supported: time limits of single tasks are not built. */
+/** The same in microseconds; actualTimeout is the limit set. */
 ACL_FUNC_VISIBILITY aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t* actualTimeout);
 
-/** Enqueues writing a value to device memory. Not supported: value writes and waits are not built. */
+/** Enqueues writing 8 bytes to device memory. */
 ACL_FUNC_VISIBILITY aclError aclrtValueWrite(void* devAddr, uint64_t value, uint32_t flag,
                                              aclrtStream stream);
 
-/** Enqueues waiting for a value in device memory. Not supported: value writes and waits are not built. */
+/** Later work of the stream waits until 8 bytes of device memory compare with value as an
+ *  ACL_STREAM_WAIT_VALUE_ constant says. */
 ACL_FUNC_VISIBILITY aclError aclrtValueWait(void* devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 
-/** Sets an attribute of the stream. Not supported: stream attributes are not built;
- *  aclrtSetStreamFailureMode sets the failure mode. */
+/** Sets an attribute of the stream: ACL_STREAM_ATTR_FAILURE_MODE; see aclrtSetStreamFailureMode. */
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
                                                      aclrtStreamAttrValue* value);
 
@@ -917,7 +920,7 @@ ACL_FUNC_VISIBILITY aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle* ha
 /** Creates a stream as configured; see aclrtCreateStreamWithConfig. */
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamV2(aclrtStream* stream, const aclrtStreamConfigHandle* handle);
 
-/** Saturation or infinity on overflow. Not supported: overflow detection is not built. */
+/** What overflow gives: infinity (ACL_RT_OVERFLOW_MODE_INFNAN). */
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode* mode);
 
 /** Names the thread that runs CPU operators of models on the stream. Not supported: CPU operators inside
@@ -1010,7 +1013,7 @@ ACL_FUNC_VISIBILITY aclError aclrtIpcMemClose(const char* key);
 /** A number of the stream that no other stream of the process has. */
 ACL_FUNC_VISIBILITY aclError aclrtStreamGetId(aclrtStream stream, int32_t* streamId);
 
-/** Limits the cores that the stream may use. Not supported: core limits are not built. */
+/** Limits the cores of work that threads enqueue under aclrtUseStreamResInCurrentThread. */
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type,
                                                     uint32_t value);
 

@@ -86,56 +86,6 @@ aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t* value) {
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback) {
-  unsupported("aclrtSetExceptionInfoCallback", "exception callbacks are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetTaskIdFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetStreamIdFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetThreadIdFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetDeviceIdFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetErrorCodeFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
-  unsupported("aclrtCtxGetSysParamOpt", "system parameters are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
-  unsupported("aclrtCtxSetSysParamOpt", "system parameters are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
-  unsupported("aclrtGetSysParamOpt", "system parameters are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
-  unsupported("aclrtSetSysParamOpt", "system parameters are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtSetTsDevice(aclrtTsId tsId) {
   unsupported("aclrtSetTsDevice", "there is one scheduler");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -172,36 +122,6 @@ aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo* groupInfo, int32_t groupI
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtSetOpWaitTimeout(uint32_t timeout) {
-  unsupported("aclrtSetOpWaitTimeout", "time limits of single tasks are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetOpExecuteTimeOut(uint32_t timeout) {
-  unsupported("aclrtSetOpExecuteTimeOut", "time limits of single tasks are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag) {
-  unsupported("aclrtSetStreamOverflowSwitch", "overflow detection is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t* flag) {
-  unsupported("aclrtGetStreamOverflowSwitch", "overflow detection is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo* utilizationInfo) {
-  unsupported("aclrtGetDeviceUtilizationRate", "utilisation is not measured");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode) {
-  unsupported("aclrtSetDeviceSatMode", "overflow detection is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtGetOverflowStatus(void* outputAddr, size_t outputSize, aclrtStream stream) {
   unsupported("aclrtGetOverflowStatus", "overflow detection is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -229,68 +149,6 @@ aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo* memUceInfoArray, s
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t* value) {
-  unsupported("aclrtGetDeviceResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t value) {
-  unsupported("aclrtSetDeviceResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtResetDeviceResLimit(int32_t deviceId) {
-  unsupported("aclrtResetDeviceResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t* value) {
-  unsupported("aclrtGetStreamResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtResetStreamResLimit(aclrtStream stream) {
-  unsupported("aclrtResetStreamResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtUseStreamResInCurrentThread(aclrtStream stream) {
-  unsupported("aclrtUseStreamResInCurrentThread", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream) {
-  unsupported("aclrtUnuseStreamResInCurrentThread", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t* value) {
-  unsupported("aclrtGetResInCurrentThread", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t* actualTimeout) {
-  unsupported("aclrtSetOpExecuteTimeOutV2", "time limits of single tasks are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtValueWrite(void* devAddr, uint64_t value, uint32_t flag, aclrtStream stream) {
-  unsupported("aclrtValueWrite", "value writes and waits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtValueWait(void* devAddr, uint64_t value, uint32_t flag, aclrtStream stream) {
-  unsupported("aclrtValueWait", "value writes and waits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
-                                 aclrtStreamAttrValue* value) {
-  unsupported("aclrtSetStreamAttribute",
-              "stream attributes are not built; aclrtSetStreamFailureMode sets the failure mode");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo* errorInfo) {
   unsupported("aclrtGetErrorVerbose", "the memory has no uncorrectable errors to list or repair");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -303,11 +161,6 @@ aclError aclrtRepairError(int32_t deviceId, const aclrtErrorInfo* errorInfo) {
 
 aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion* version) {
   unsupported("aclsysGetCANNVersion", "there is no CANN installation");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode* mode) {
-  unsupported("aclrtGetDeviceSatMode", "overflow detection is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -360,11 +213,6 @@ aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t blockDim, const 
 
 aclError aclsysGetVersionStr(char* packageName, char* version) {
   unsupported("aclsysGetVersionStr", "there is no CANN installation");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t value) {
-  unsupported("aclrtSetStreamResLimit", "core limits are not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
