@@ -342,9 +342,13 @@ bool Arena::grow(size_t size) {
   const auto map_addresses = [](size_t bytes) {
     return mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   };
-  void* base = MAP_FAILED;
-  if (so_far > size && (base = map_addresses(so_far)) != MAP_FAILED) size = so_far;
-  if (base == MAP_FAILED && (base = map_addresses(size)) == MAP_FAILED) return false;
+  void* base = so_far > size ? map_addresses(so_far) : MAP_FAILED;
+  if (base != MAP_FAILED) {
+    size = so_far;
+  } else {
+    base = map_addresses(size);
+    if (base == MAP_FAILED) return false;
+  }
   keep_private(base, size);
   spans_[spans] = {static_cast<char*>(base), size};
   span_count_.store(spans + 1, std::memory_order_release);

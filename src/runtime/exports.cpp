@@ -19,7 +19,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/fork.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 
@@ -125,15 +124,10 @@ Descriptor make_memory_file(size_t size) {
   return made ? std::move(file) : Descriptor();
 }
 
-Exports::Exports() { hold_in_forks(mutex_); }
-
 Exports& Exports::instance() {
   static auto* exports = new Exports;  // outlives every thread
   return *exports;
 }
-
-/// Made when the library is loaded, so that no fork can find it half made.
-[[maybe_unused]] static Exports& made_at_load = Exports::instance();
 
 std::string Exports::add(Export exported, const std::function<std::string()>& make_secret) {
   Device::require_usable();

@@ -31,7 +31,7 @@ struct Import {
 /// Files in memory that this process lets others use. A thread serves them on an abstract socket, so nothing
 /// is left of them when the process ends, however it ends; it hands a file to a process that knows the secret
 /// of its export and may import it, and nothing else. Processes see each other that share the name spaces for
-/// processes and for the network. Thread-safe.
+/// processes and for the network. Thread-safe, and refused in forks.
 class Exports {
  public:
   static Exports& instance();
@@ -58,7 +58,7 @@ class Exports {
   static Import import(pid_t process, const std::string& secret, ExportKind kind);
 
  private:
-  Exports();
+  Exports() = default;
   void start();
   void serve();
   void answer(int connection);
