@@ -228,11 +228,12 @@ struct Batch {
     abi::check(count != 0, ACL_ERROR_INVALID_PARAM, "numBatches is 0; 1 or more is accepted");
     const struct {
       const char* name;
-      const void* address;
-    } arrays[] = {{"dsts", dsts},   {"destMax", room},     {"srcs", srcs},
-                  {"sizes", sizes}, {"attrs", attributes}, {"attrsIndexes", starts}};
-    for (const auto& [name, address] : arrays)
-      abi::check(address != nullptr, ACL_ERROR_INVALID_PARAM, name, " is null; an array is accepted");
+      bool given;
+    } arrays[] = {{"dsts", dsts != nullptr},        {"destMax", room != nullptr},
+                  {"srcs", srcs != nullptr},        {"sizes", sizes != nullptr},
+                  {"attrs", attributes != nullptr}, {"attrsIndexes", starts != nullptr}};
+    for (const auto& [name, given] : arrays)
+      abi::check(given, ACL_ERROR_INVALID_PARAM, name, " is null; an array is accepted");
     abi::check(attribute_count != 0 && attribute_count <= count, ACL_ERROR_INVALID_PARAM, "numAttrs is ",
                attribute_count, "; 1 to numBatches (", count, ") are accepted");
     for (size_t i = 0; i < attribute_count; ++i)

@@ -19,7 +19,7 @@ class ThreadLimit {
   ThreadLimit(const ThreadLimit&) = delete;
 
  private:
-  int before_ = 0;
+  [[maybe_unused]] int before_ = 0;  // where there are such regions
 };
 
 }  // namespace anynpu
