@@ -1,8 +1,9 @@
 // Initialisation, versions and error reports of acl_rt.h.
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <mutex>
-#include <sstream>
 #include <string>
 
 #include "abi/call.h"
@@ -33,10 +34,10 @@ Initialisation& state = []() -> Initialisation& {
 /// The settings that such a file can hold are not built: that is said, and does not stop the program.
 void read_config(const std::string& path) {
   std::ifstream file(path);
-  std::ostringstream text;
-  abi::check(file.good() && text << file.rdbuf(), ACL_ERROR_INVALID_FILE, "configPath '", path,
-             "' cannot be read; null, an empty text and a file that can be read are accepted");
-  if (text.str().find('"') != std::string::npos)
+  abi::check(file.good() && !std::filesystem::is_directory(path), ACL_ERROR_INVALID_FILE, "configPath '",
+             path, "' cannot be read; null, an empty text and a file that can be read are accepted");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (text.find('"') != std::string::npos)
     write_line(concat("anynpu: aclInit: the settings in ", path, " are not supported and have no effect"));
 }
 
@@ -49,7 +50,7 @@ uint64_t take_references_back(bool all) {
   if (left == 0) Running::require_outside("finalising");
   state.references = left;
   lock.unlock();  // tasks that are waited for may call aclInit
-  if (left == 0) abi::unuse_all_devices();
+  if (left == 0) abi::end_all_devices();
   return left;
 }
 

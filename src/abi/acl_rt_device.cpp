@@ -195,12 +195,7 @@ aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
 }
 
 aclError aclrtDestroyContext(aclrtContext context) {
-  return abi::call("aclrtDestroyContext", [&] {
-    const auto found = abi::handle<Context>(context, "context");
-    abi::check(!found->is_default(), ACL_ERROR_INVALID_PARAM,
-               "context is the default one of its device; aclrtResetDevice ends it");
-    abi::destroy_context(*found);
-  });
+  return abi::call("aclrtDestroyContext", [&] { abi::destroy_context(context, "context"); });
 }
 
 aclError aclrtSetCurrentContext(aclrtContext context) {

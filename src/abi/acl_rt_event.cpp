@@ -18,15 +18,16 @@ namespace {
 constexpr uint32_t kKnownFlags = ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | ACL_EVENT_TIME_LINE |
                                  ACL_EVENT_EXTERNAL | ACL_EVENT_IPC;
 
-aclrtEvent create_event(uint32_t flags) {
+void create_event(aclrtEvent* place, uint32_t flags) {
+  aclrtEvent& created = abi::out(place, "event");
   abi::check((flags & ~kKnownFlags) == 0, ACL_ERROR_INVALID_PARAM, "flag is ", flags,
              "; the ACL_EVENT_ constants and their combinations are accepted");
   const bool shared = (flags & ACL_EVENT_IPC) != 0;
   abi::check(!shared || (flags & ACL_EVENT_TIME_LINE) == 0, ACL_ERROR_INVALID_PARAM, "flag is ", flags,
              "; an event of several processes (ACL_EVENT_IPC) has no time (ACL_EVENT_TIME_LINE)");
   (void)Context::current();
-  return abi::new_handle(shared ? std::make_shared<abi::FlaggedEvent>(SharedEvent::create(), flags)
-                                : std::make_shared<abi::FlaggedEvent>(flags));
+  created = abi::new_handle(shared ? std::make_shared<abi::FlaggedEvent>(SharedEvent::create(), flags)
+                                   : std::make_shared<abi::FlaggedEvent>(flags));
 }
 
 /// In a fork no event is ever reached, which whoever asks must be told.
@@ -76,16 +77,15 @@ Recording::Clock::time_point timestamp(aclrtEvent handle, const char* argument) 
 extern "C" {
 
 aclError aclrtCreateEvent(aclrtEvent* event) {
-  return abi::call("aclrtCreateEvent",
-                   [&] { abi::out(event, "event") = create_event(ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE); });
+  return abi::call("aclrtCreateEvent", [&] { create_event(event, ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE); });
 }
 
 aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t flag) {
-  return abi::call("aclrtCreateEventWithFlag", [&] { abi::out(event, "event") = create_event(flag); });
+  return abi::call("aclrtCreateEventWithFlag", [&] { create_event(event, flag); });
 }
 
 aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t flag) {
-  return abi::call("aclrtCreateEventExWithFlag", [&] { abi::out(event, "event") = create_event(flag); });
+  return abi::call("aclrtCreateEventExWithFlag", [&] { create_event(event, flag); });
 }
 
 aclError aclrtDestroyEvent(aclrtEvent event) {

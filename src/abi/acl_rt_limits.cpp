@@ -189,6 +189,7 @@ aclError aclrtValueWrite(void* devAddr, uint64_t value, uint32_t flag, aclrtStre
   return abi::call("aclrtValueWrite", [&] {
     abi::check(flag == 0, ACL_ERROR_INVALID_PARAM, "flag is ", flag, "; 0 is accepted");
     const auto order = abi::stream_or_default(stream);
+    const auto held = hold_memory();
     write_value_async(checked_value(devAddr), value, *order);
   });
 }
@@ -200,6 +201,7 @@ aclError aclrtValueWait(void* devAddr, uint64_t value, uint32_t flag, aclrtStrea
     constexpr ValueTest kTests[] = {ValueTest::kAtLeast, ValueTest::kEqual, ValueTest::kAnyCommonBit,
                                     ValueTest::kAnyBitInNeither};
     const auto order = abi::stream_or_default(stream);
+    const auto held = hold_memory();
     wait_for_value_async(checked_value(devAddr), kTests[flag], value, *order);
   });
 }

@@ -1,5 +1,8 @@
 // Memory and copies of acl_rt.h.
 
+#include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "abi/call.h"
@@ -73,6 +76,11 @@ void check_room(const char* room_argument, size_t room, size_t count) {
              room);
 }
 
+void check_not_null(const char* argument, const void* address, size_t bytes) {
+  abi::check(address != nullptr || bytes == 0, ACL_ERROR_INVALID_PARAM, argument, " is null; ", bytes,
+             " bytes were asked for");
+}
+
 /// `kind` as the runtime knows it; copies within and between devices must be what they say.
 CopyKind copy_kind(aclrtMemcpyKind kind, const void* to, const void* from) {
   switch (kind) {
@@ -102,74 +110,60 @@ CopyKind copy_kind(aclrtMemcpyKind kind, const void* to, const void* from) {
             "; the ACL_MEMCPY_ constants are accepted");
 }
 
-/// A copy of `rows` rows of `width` bytes that start `to_pitch` and `from_pitch` bytes apart.
-struct Copy {
-  void* to;
-  const void* from;
-  size_t width, rows = 1, to_pitch = 0, from_pitch = 0;
+using HeldMemory = std::shared_lock<std::shared_mutex>;
 
-  /// The bytes from the first to the last of the rows.
-  size_t span(size_t pitch) const { return width == 0 || rows == 0 ? 0 : (rows - 1) * pitch + width; }
-
-  void check(aclrtMemcpyKind kind) const {
-    Device::require_usable();
-    const CopyKind known = copy_kind(kind, to, from);
-    check_range("dst", to, span(to_pitch));
-    check_range("src", from, span(from_pitch));
-    check_copy(to, from, rows == 0 ? 0 : width, known);
-    for (size_t row = 1; row < (width == 0 ? 0 : rows); ++row)
-      check_overlap(static_cast<const char*>(to) + row * to_pitch,
-                    static_cast<const char*>(from) + row * from_pitch, width);
-  }
-
-  void enqueue(Stream& stream) const {
-    if (width == 0) return;
-    for (size_t row = 0; row < rows; ++row)
-      copy_async(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
-                 width, stream);
-  }
-
-  void run(aclrtMemcpyKind kind) const;
-  void run_async(aclrtMemcpyKind kind, aclrtStream handle) const;
-};
-
-/// Runs what `enqueue` puts on a stream, without order among other work, and waits for it.
+/// Runs what `enqueue` puts on a stream, without order among other work, and waits for it. `held` since its
+/// ranges were checked.
 template <class F>
-void run_now(F enqueue) {
-  const auto stream = Stream::create(Context::current()->device());
+void run_now(HeldMemory held, F enqueue) {
+  const auto stream = Device::get(Context::current()->device()).create_stream();
   enqueue(*stream);
+  held.unlock();
   stream->synchronize();
 }
 
-/// Raises, before anything is enqueued, where wait_if_pageable() could not wait.
-void check_wait_if_pageable(std::initializer_list<const void*> addresses, const Stream& stream) {
-  for (const void* address : addresses)
-    if (place_of(address) == MemoryPlace::kHost)
-      Running::require_outside_stream(stream.id(), "host memory that is not pinned");
+bool is_pageable(const void* address) { return place_of(address) == MemoryPlace::kHost; }
+bool is_pageable(const RowCopy& copy) { return is_pageable(copy.to) || is_pageable(copy.from); }
+
+/// Runs what `enqueue` puts on the stream of `handle` in its order. Host memory that is not pinned is the
+/// caller's again when the call returns, so with `pageable` memory it waits for that.
+template <class F>
+void run_async(HeldMemory held, aclrtStream handle, bool pageable, F enqueue) {
+  const auto stream = abi::stream_or_default(handle);
+  if (!pageable) return enqueue(*stream);
+  Running::require_outside_stream(stream->id(), "host memory that is not pinned");
+  enqueue(*stream);
+  held.unlock();
+  // Enqueued behind it, so that it is dropped when that was.
+  const auto reached = std::make_shared<bool>(false);
+  stream->launch(Lane::kShort, [reached] { *reached = true; });
+  stream->record()->wait(std::nullopt);
+  require(*reached, ErrorCode::kAborted, "work of stream ", stream->id(),
+          " was dropped by an abort or a failure before it; nothing, or a part, was copied");
 }
 
-/// Host memory that is not pinned is the caller's again when the call returns.
-void wait_if_pageable(std::initializer_list<const void*> addresses, Stream& stream) {
-  for (const void* address : addresses)
-    if (place_of(address) == MemoryPlace::kHost) {
-      stream.record()->wait(std::nullopt);
-      return;
-    }
+/// Raises, naming the argument, where the copy cannot be done. With hold_memory() until it is enqueued.
+void check(const RowCopy& copy, aclrtMemcpyKind kind) {
+  const CopyKind known = copy_kind(kind, copy.to, copy.from);
+  check_not_null("dst", copy.to, copy.width * copy.rows);
+  check_not_null("src", copy.from, copy.width * copy.rows);
+  check_copy(copy, known);
 }
 
-void Copy::run(aclrtMemcpyKind kind) const {
-  check(kind);
-  run_now([&](Stream& stream) { enqueue(stream); });
+void copy_now(const RowCopy& copy, aclrtMemcpyKind kind) {
+  Device::require_usable();
+  auto held = hold_memory();
+  check(copy, kind);
+  run_now(std::move(held), [&](Stream& stream) { copy_async(copy, stream); });
 }
 
-void Copy::run_async(aclrtMemcpyKind kind, aclrtStream handle) const {
+void copy_in_order(const RowCopy& copy, aclrtMemcpyKind kind, aclrtStream handle) {
   abi::check(kind != ACL_MEMCPY_HOST_TO_HOST, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
              "kind is ACL_MEMCPY_HOST_TO_HOST; asynchronous copies have a device at one side or both");
-  check(kind);
-  const auto stream = abi::stream_or_default(handle);
-  check_wait_if_pageable({to, from}, *stream);
-  enqueue(*stream);
-  wait_if_pageable({to, from}, *stream);
+  Device::require_usable();
+  auto held = hold_memory();
+  check(copy, kind);
+  run_async(std::move(held), handle, is_pageable(copy), [&](Stream& stream) { copy_async(copy, stream); });
 }
 
 /// Where attributes of a batch say that an address lies, checked against where it does.
@@ -198,20 +192,19 @@ struct Batch {
   size_t* starts;
   size_t attribute_count;
 
-  /// All copies, checked as a whole: none is done unless all can be. Where one cannot, `failed` is its index,
-  /// where it is no single one SIZE_MAX.
-  std::vector<Copy> checked(size_t* failed) const {
+  /// All copies, checked as a whole, with hold_memory() until they are enqueued: none is done unless all can
+  /// be. Where one cannot, `failed` is its index, where it is no single one SIZE_MAX.
+  std::vector<RowCopy> checked(size_t* failed) const {
     size_t at = SIZE_MAX;
     try {
       check_arguments();
-      std::vector<Copy> copies;
+      std::vector<RowCopy> copies;
       for (size_t copy = 0, attribute = 0; copy < count; ++copy) {
         if (attribute + 1 < attribute_count && starts[attribute + 1] == copy) ++attribute;
         at = copy;
         abi::check(sizes[copy] <= room[copy], ACL_ERROR_INVALID_PARAM, "sizes[", copy, "] is ", sizes[copy],
                    ", but destMax[", copy, "] is ", room[copy]);
-        const Copy& made = copies.emplace_back(Copy{dsts[copy], srcs[copy], sizes[copy]});
-        made.check(ACL_MEMCPY_DEFAULT);
+        check(copies.emplace_back(RowCopy{dsts[copy], srcs[copy], sizes[copy]}), ACL_MEMCPY_DEFAULT);
         if (sizes[copy] == 0) continue;
         check_location("dst", copy, dsts[copy], attributes[attribute].dstLoc);
         check_location("src", copy, srcs[copy], attributes[attribute].srcLoc);
@@ -244,7 +237,7 @@ struct Batch {
   }
 };
 
-Copy rows(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height) {
+RowCopy rows(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height) {
   abi::check(width <= dpitch && width <= spitch, ACL_ERROR_INVALID_PARAM, "width is ", width,
              ", but dpitch is ", dpitch, " and spitch ", spitch, "; rows must not overlap");
   const size_t pitch = std::max(dpitch, spitch);
@@ -348,7 +341,7 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
 aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind) {
   return abi::call("aclrtMemcpy", [&] {
     check_room("destMax", destMax, count);
-    Copy{dst, src, count}.run(kind);
+    copy_now({dst, src, count}, kind);
   });
 }
 
@@ -356,7 +349,7 @@ aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t cou
                           aclrtStream stream) {
   return abi::call("aclrtMemcpyAsync", [&] {
     check_room("destMax", destMax, count);
-    Copy{dst, src, count}.run_async(kind, stream);
+    copy_in_order({dst, src, count}, kind, stream);
   });
 }
 
@@ -364,19 +357,19 @@ aclError aclrtMemcpyAsyncWithCondition(void* dst, size_t destMax, const void* sr
                                        aclrtMemcpyKind kind, aclrtStream stream) {
   return abi::call("aclrtMemcpyAsyncWithCondition", [&] {
     check_room("destMax", destMax, count);
-    Copy{dst, src, count}.run_async(kind, stream);
+    copy_in_order({dst, src, count}, kind, stream);
   });
 }
 
 aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height,
                        aclrtMemcpyKind kind) {
-  return abi::call("aclrtMemcpy2d", [&] { rows(dst, dpitch, src, spitch, width, height).run(kind); });
+  return abi::call("aclrtMemcpy2d", [&] { copy_now(rows(dst, dpitch, src, spitch, width, height), kind); });
 }
 
 aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width,
                             size_t height, aclrtMemcpyKind kind, aclrtStream stream) {
   return abi::call("aclrtMemcpy2dAsync",
-                   [&] { rows(dst, dpitch, src, spitch, width, height).run_async(kind, stream); });
+                   [&] { copy_in_order(rows(dst, dpitch, src, spitch, width, height), kind, stream); });
 }
 
 aclError aclrtMemcpyBatch(void** dsts, size_t* destMax, void** srcs, size_t* sizes, size_t numBatches,
@@ -384,9 +377,11 @@ aclError aclrtMemcpyBatch(void** dsts, size_t* destMax, void** srcs, size_t* siz
                           size_t* failIdx) {
   return abi::call("aclrtMemcpyBatch", [&] {
     const Batch batch = {dsts, destMax, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs};
+    Device::require_usable();
+    auto held = hold_memory();
     const auto copies = batch.checked(failIdx);
-    run_now([&](Stream& stream) {
-      for (const Copy& copy : copies) copy.enqueue(stream);
+    run_now(std::move(held), [&](Stream& stream) {
+      for (const RowCopy& copy : copies) copy_async(copy, stream);
     });
   });
 }
@@ -395,12 +390,15 @@ aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMax, void** srcs, size_t
                                aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs,
                                size_t* failIndex, aclrtStream stream) {
   return abi::call("aclrtMemcpyBatchAsync", [&] {
-    const auto order = abi::stream_or_default(stream);
     const Batch batch = {dsts, destMax, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs};
+    Device::require_usable();
+    auto held = hold_memory();
     const auto copies = batch.checked(failIndex);
-    for (const Copy& copy : copies) check_wait_if_pageable({copy.to, copy.from}, *order);
-    for (const Copy& copy : copies) copy.enqueue(*order);
-    for (const Copy& copy : copies) wait_if_pageable({copy.to, copy.from}, *order);
+    const bool pageable =
+        std::any_of(copies.begin(), copies.end(), [](const RowCopy& copy) { return is_pageable(copy); });
+    run_async(std::move(held), stream, pageable, [&](Stream& order) {
+      for (const RowCopy& copy : copies) copy_async(copy, order);
+    });
   });
 }
 
@@ -418,6 +416,7 @@ aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream
     abi::check(cmoType >= ACL_RT_CMO_TYPE_PREFETCH && cmoType <= ACL_RT_CMO_TYPE_FLUSH,
                ACL_ERROR_INVALID_PARAM, "cmoType is ", cmoType,
                "; the ACL_RT_CMO_TYPE_ constants are accepted");
+    const auto held = hold_memory();
     check_coherent("src", src, size);
     if (cmoType == ACL_RT_CMO_TYPE_PREFETCH) prefetch_async(src, size, *order);
   });
@@ -427,8 +426,11 @@ aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count)
   return abi::call("aclrtMemset", [&] {
     check_room("maxCount", maxCount, count);
     Device::require_usable();
+    check_not_null("devPtr", devPtr, count);
+    auto held = hold_memory();
     check_range("devPtr", devPtr, count);
-    run_now([&](Stream& stream) { fill_async(devPtr, static_cast<uint8_t>(value), count, stream); });
+    run_now(std::move(held),
+            [&](Stream& order) { fill_async(devPtr, static_cast<uint8_t>(value), count, order); });
   });
 }
 
@@ -436,11 +438,11 @@ aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t c
   return abi::call("aclrtMemsetAsync", [&] {
     check_room("maxCount", maxCount, count);
     Device::require_usable();
+    check_not_null("devPtr", devPtr, count);
+    auto held = hold_memory();
     check_range("devPtr", devPtr, count);
-    const auto order = abi::stream_or_default(stream);
-    check_wait_if_pageable({devPtr}, *order);
-    fill_async(devPtr, static_cast<uint8_t>(value), count, *order);
-    wait_if_pageable({devPtr}, *order);
+    run_async(std::move(held), stream, is_pageable(devPtr),
+              [&](Stream& order) { fill_async(devPtr, static_cast<uint8_t>(value), count, order); });
   });
 }
 

@@ -1,6 +1,5 @@
 // Streams, host functions and callbacks of acl_rt.h.
 
-#include <algorithm>
 #include <cstring>
 
 #include "abi/call.h"
@@ -15,15 +14,22 @@ using namespace anynpu;
 namespace {
 
 constexpr uint32_t kLowestPriority = 7;
+constexpr size_t kPublishedFlags = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC | ACL_STREAM_PERSISTENT |
+                                   ACL_STREAM_HUGE | ACL_STREAM_CPU_SCHEDULE;
 
 /// Flags that ask for speed change nothing; those that ask for other behaviour are not built.
-aclrtStream create_stream(uint32_t priority, size_t flags) {
+void create_stream(aclrtStream* place, uint32_t priority, size_t flags) {
+  aclrtStream& created = abi::out(place, "stream");
+  abi::check((flags & ~kPublishedFlags) == 0, ACL_ERROR_INVALID_PARAM, "flag is ", flags,
+             "; the ACL_STREAM_ flags are accepted");
+  abi::check(priority <= kLowestPriority, ACL_ERROR_INVALID_PARAM, "priority is ", priority,
+             "; 0 (first) to ", kLowestPriority, " are accepted");
   abi::check((flags & (ACL_STREAM_PERSISTENT | ACL_STREAM_CPU_SCHEDULE)) == 0, ACL_ERROR_FEATURE_UNSUPPORTED,
              "flag is ", flags, "; ACL_STREAM_PERSISTENT and ACL_STREAM_CPU_SCHEDULE are not supported");
   const auto context = Context::current();
-  auto stream = context->create_stream({.priority = static_cast<int>(std::min(priority, kLowestPriority))});
+  auto stream = context->create_stream({.priority = static_cast<int>(priority)});
   const uint64_t id = stream->id();
-  return abi::add_handle(
+  created = abi::add_handle(
       abi::Kind::kStream, id,
       std::make_shared<abi::StreamInContext>(abi::StreamInContext{std::move(stream), context}));
 }
@@ -52,12 +58,11 @@ Function checked_function(Function function, const char* argument) {
 extern "C" {
 
 aclError aclrtCreateStream(aclrtStream* stream) {
-  return abi::call("aclrtCreateStream", [&] { abi::out(stream, "stream") = create_stream(0, 0); });
+  return abi::call("aclrtCreateStream", [&] { create_stream(stream, 0, 0); });
 }
 
 aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag) {
-  return abi::call("aclrtCreateStreamWithConfig",
-                   [&] { abi::out(stream, "stream") = create_stream(priority, flag); });
+  return abi::call("aclrtCreateStreamWithConfig", [&] { create_stream(stream, priority, flag); });
 }
 
 aclrtStreamConfigHandle* aclrtCreateStreamConfigHandle() {
@@ -91,7 +96,7 @@ aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle* handle, aclrtStreamCon
 aclError aclrtCreateStreamV2(aclrtStream* stream, const aclrtStreamConfigHandle* handle) {
   return abi::call("aclrtCreateStreamV2", [&] {
     const auto config = abi::handle<aclrtStreamConfigHandle>(handle, "handle");
-    abi::out(stream, "stream") = create_stream(config->priority, config->flag);
+    create_stream(stream, config->priority, config->flag);
   });
 }
 

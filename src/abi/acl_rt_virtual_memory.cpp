@@ -83,7 +83,7 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrt
     const size_t page = page_of(prop);
     Device& device = Device::get(static_cast<int>(prop->location.id));
     place = abi::new_handle(
-        device.with_freed_memory([&] { return PhysicalMemory::allocate(device.index(), size, page); }));
+        Device::with_freed_memory([&] { return PhysicalMemory::allocate(device.index(), size, page); }));
   });
 }
 

@@ -1,5 +1,7 @@
 #include "abi/call.h"
 
+#include <cxxabi.h>
+
 #include <chrono>
 #include <deque>
 #include <new>
@@ -104,7 +106,7 @@ void write_trace(const char* function, aclError code, std::chrono::steady_clock:
 
 }  // namespace
 
-aclError call_erased(const char* function, void (*body)(void*), void* closure) noexcept {
+aclError call_erased(const char* function, void (*body)(void*), void* closure) {
   const bool traced = [] {
     try {
       return verbose();
@@ -117,6 +119,8 @@ aclError call_erased(const char* function, void (*body)(void*), void* closure) n
   aclError code = ACL_SUCCESS;
   try {
     body(closure);
+  } catch (__cxxabiv1::__forced_unwind&) {
+    throw;
   } catch (...) {
     code = record_failure(function);
   }

@@ -40,18 +40,19 @@ T& out(T* place, const char* argument) {
 }
 
 /// See call().
-aclError call_erased(const char* function, void (*body)(void*), void* closure) noexcept;
+aclError call_erased(const char* function, void (*body)(void*), void* closure);
 
 /// Runs `body` as the function of that name of the C interface: writes a line under ANYNPU_VERBOSE, returns
-/// the published code of what `body` raised and keeps its text for recent_messages(). Lets no exception out.
+/// the published code of what `body` raised and keeps its text for recent_messages(). Lets nothing out but
+/// the end of the thread, which pthread_cancel and pthread_exit raise.
 template <class F>
-aclError call(const char* function, F body) noexcept {
+aclError call(const char* function, F body) {
   return call_erased(function, [](void* closure) { (*static_cast<F*>(closure))(); }, &body);
 }
 
 /// The same for functions that return a value: that of `body`, or `otherwise` when it failed.
 template <class F, class T = std::invoke_result_t<F>>
-T call_or(std::type_identity_t<T> otherwise, const char* function, F body) noexcept {
+T call_or(std::type_identity_t<T> otherwise, const char* function, F body) {
   call(function, [&] { otherwise = body(); });
   return otherwise;
 }

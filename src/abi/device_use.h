@@ -8,10 +8,10 @@ namespace anynpu::abi {
 /// handles of what goes with it.
 void unuse_device(int device, bool all);
 
-/// The same for every device in use.
-void unuse_all_devices();
+/// Ends all contexts of all started devices, with what goes with them, and then raises the first error.
+void end_all_devices();
 
-/// Waits for the work of a context, releases it, and ends the handles of its streams.
-void destroy_context(Context& context);
+/// Waits for the work of a created context, releases it, and ends its handle and those of its streams.
+void destroy_context(const void* handle, const char* argument);
 
 }  // namespace anynpu::abi

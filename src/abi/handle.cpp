@@ -101,6 +101,14 @@ std::shared_ptr<void> take_handle(Kind kind, const void* handle, const char* arg
   return std::move(node.mapped().object);
 }
 
+std::vector<std::shared_ptr<void>> handles_of(Kind kind) {
+  std::vector<std::shared_ptr<void>> found;
+  std::shared_lock lock(registry.mutex);
+  for (const auto& [value, entry] : registry.entries)
+    if (entry.kind == kind) found.push_back(entry.object);
+  return found;
+}
+
 void take_handles_if(Kind kind, const std::function<bool(const void* object)>& condition) {
   std::vector<std::shared_ptr<void>> taken;  // destroyed without the lock
   std::unique_lock lock(registry.mutex);

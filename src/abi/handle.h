@@ -79,6 +79,8 @@ void add_address(Kind kind, const std::shared_ptr<void>& object);
 std::shared_ptr<void> find_handle(Kind kind, const void* handle, const char* argument);
 /// The same, and then it is no handle any more.
 std::shared_ptr<void> take_handle(Kind kind, const void* handle, const char* argument);
+/// The objects of all handles of a kind.
+std::vector<std::shared_ptr<void>> handles_of(Kind kind);
 void take_handles_if(Kind kind, const std::function<bool(const void* object)>& condition);
 
 template <class T>

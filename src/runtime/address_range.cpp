@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/memory.h"
 
 namespace anynpu {
 namespace {
@@ -51,14 +52,17 @@ void AddressRange::map(void* address, size_t size, std::shared_ptr<PhysicalMemor
           memory->device(), " to addresses of device ", device_.index());
   Arena& arena = device_.arena();
   if (arena.map(address, bytes, memory, offset)) return;
-  device_.wait_for_after_work(kFreeingLimit);
+  Device::wait_for_after_work(kFreeingLimit);
   require(arena.map(address, bytes, std::move(memory), offset), ErrorCode::kInvalidArgument, "mapping at ",
           address, ": work that was queued before the last unmapping still uses the range");
 }
 
 void AddressRange::unmap(void* address) {
-  addresses_->arena.retire(address);
-  device_.after_work([addresses = addresses_, address] { addresses->arena.give_back_retired(address); });
+  {
+    const auto changing = change_memory();
+    addresses_->arena.retire(address);
+  }
+  Device::after_work([addresses = addresses_, address] { addresses->arena.give_back_retired(address); });
 }
 
 bool AddressRange::mapped() const { return !addresses_->arena.live_in(begin(), size()).empty(); }

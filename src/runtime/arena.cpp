@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/options.h"
 #include "runtime/physical_memory.h"
 
@@ -89,8 +90,8 @@ size_t budget_total() {
 MemoryBudget::MemoryBudget() : total_(budget_total()) {}
 
 MemoryBudget& MemoryBudget::instance() {
-  static auto* budget = new MemoryBudget;
-  return *budget;
+  static constinit std::atomic<MemoryBudget*> budget = nullptr;
+  return made_once(budget, [] { return new MemoryBudget; });
 }
 
 size_t MemoryBudget::committed() const {

@@ -9,21 +9,17 @@
 
 namespace anynpu {
 
-Callbacks::Outstanding::Outstanding(std::shared_ptr<Subscription> subscription,
-                                    std::shared_ptr<Recording> over)
-    : subscription_(std::move(subscription)), over_(std::move(over)) {
+Callbacks::Outstanding::Outstanding(std::shared_ptr<Subscription> subscription)
+    : subscription_(std::move(subscription)) {
   ++subscription_->outstanding;
 }
 
 Callbacks::Outstanding::~Outstanding() {
   if (subscription_ == nullptr) return;  // moved from
-  {
-    Callbacks& callbacks = instance();
-    std::lock_guard lock(callbacks.mutex_);
-    if (--subscription_->outstanding == 0 && subscription_->ended)
-      callbacks.thread_has_one_less(subscription_->thread);
-  }
-  over_->complete(nullptr);  // no longer outstanding once the stream goes on
+  Callbacks& callbacks = instance();
+  std::lock_guard lock(callbacks.mutex_);
+  if (--subscription_->outstanding == 0 && subscription_->ended)
+    callbacks.thread_has_one_less(subscription_->thread);
 }
 
 Callbacks& Callbacks::instance() {
@@ -76,14 +72,14 @@ void Callbacks::launch(Stream& stream, UniqueFunction function, bool block) {
   require(found != subscriptions_.end(), ErrorCode::kStreamNotSubscribed, "stream ", stream.id(),
           " is not subscribed to a thread that would run the callback");
   const uint64_t thread = found->second->thread;
-  auto over = std::make_shared<Recording>();
-  Callback callback{Outstanding(found->second, over), std::move(function), block ? stream.id() : 0,
-                    stream.device()};
+  auto ran = std::make_shared<Recording>();
+  Callback callback{CompletesAtEnd(ran), std::move(function), block ? stream.id() : 0, stream.device(),
+                    Outstanding(found->second)};
   lock.unlock();
   stream.launch(Lane::kShort, [this, thread, callback = std::move(callback)]() mutable {
     deliver(thread, std::move(callback));
   });
-  if (block) stream.wait(std::move(over));
+  if (block) stream.wait(std::move(ran));
 }
 
 void Callbacks::deliver(uint64_t thread, Callback callback) {
@@ -105,23 +101,16 @@ bool Callbacks::run_next(uint64_t thread, std::optional<Duration> limit) {
     if (!found->second.ready.empty()) break;
     Device::require_usable();
     if (limit && Clock::now() >= deadline) return false;
+    if (Executor::instance().help_if_starved(lock)) continue;
     const auto slice = Clock::now() + kShutdownPoll;
     changed_.wait_until(lock, limit ? std::min(deadline, slice) : slice);
   }
-  std::exception_ptr error;
-  {
-    Callback callback = std::move(found->second.ready.front());
-    found->second.ready.pop_front();
-    lock.unlock();
-    try {
-      std::optional<Running> frame;
-      if (callback.holds != 0) frame.emplace(callback.holds, callback.device);
-      callback.function();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  }
-  if (error) std::rethrow_exception(error);
+  Callback callback = std::move(found->second.ready.front());
+  found->second.ready.pop_front();
+  lock.unlock();
+  std::optional<Running> frame;
+  if (callback.holds != 0) frame.emplace(callback.holds, callback.device);
+  callback.function();
   return true;
 }
 

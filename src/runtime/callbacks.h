@@ -46,24 +46,31 @@ class Callbacks {
     int outstanding = 0;  // launched, and neither run nor dropped
     bool ended = false;   // with the last of those the thread has a stream less
   };
-  /// Counts a callback as outstanding for as long as it exists, and then completes `over`: when it ran, and
-  /// when it was dropped.
+  /// Counts a callback as outstanding for as long as it exists.
   class Outstanding {
    public:
-    /// With mutex_ held.
-    Outstanding(std::shared_ptr<Subscription> subscription, std::shared_ptr<Recording> over);
+    explicit Outstanding(std::shared_ptr<Subscription> subscription);  ///< with mutex_ held
     Outstanding(Outstanding&&) noexcept = default;
     ~Outstanding();
 
    private:
     std::shared_ptr<Subscription> subscription_;
-    std::shared_ptr<Recording> over_;
+  };
+  /// Completes the recording at its end: a stream that waits for a callback goes on also when it was dropped.
+  struct CompletesAtEnd {
+    std::shared_ptr<Recording> recording;
+    explicit CompletesAtEnd(std::shared_ptr<Recording> recording_) : recording(std::move(recording_)) {}
+    CompletesAtEnd(CompletesAtEnd&&) noexcept = default;
+    ~CompletesAtEnd() {
+      if (recording != nullptr) recording->complete(nullptr);
+    }
   };
   struct Callback {
-    Outstanding outstanding;  // first, and so destroyed last
+    CompletesAtEnd ran;  // the last to be destroyed: it is not outstanding any more when the stream goes on
     UniqueFunction function;
     uint64_t holds;  // the stream that waits for it, or 0
     int device;
+    Outstanding outstanding;
   };
   struct Thread {
     int streams = 0;

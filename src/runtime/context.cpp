@@ -12,6 +12,7 @@
 #include "runtime/address_range.h"
 #include "runtime/callbacks.h"
 #include "runtime/device.h"
+#include "runtime/memory.h"
 #include "runtime/running.h"
 #include "runtime/sharing.h"
 
@@ -109,39 +110,51 @@ void Context::use_default(int device) {
 }
 
 void Context::unuse_default(int device, bool all) {
+  Device::require_usable();
+  Default& entry = default_entry(device);
+  std::unique_lock lock(entry.mutex);
+  require(entry.uses != 0, ErrorCode::kNoContext, "device ", device,
+          " is not set: each reset takes one setting of the device back");
+  if (!all && entry.uses > 1) {
+    --entry.uses;
+  } else {
+    end_default(device, std::move(lock));
+  }
+}
+
+void Context::end_default(int device) {
+  Device::require_usable();
+  end_default(device, std::unique_lock(default_entry(device).mutex));
+}
+
+void Context::end_default(int device, std::unique_lock<std::mutex> lock) {
+  Running::require_outside_device(device, "reset");
   Device& of_device = Device::get(device);
   Default& entry = default_entry(device);
-  std::shared_ptr<Context> context;
-  std::set<void*> memory;
-  std::map<void*, std::shared_ptr<AddressRange>> ranges;
-  std::map<std::string, Default::Imported> imports;
+  entry.uses = 0;
+  entry.released = true;
+  const auto context = std::exchange(entry.context, nullptr);
+  const auto memory = std::exchange(entry.memory, {});
+  auto ranges = std::exchange(entry.ranges, {});
+  auto imports = std::exchange(entry.imports, {});
+  lock.unlock();
+  // The context ends first: its streams are shared with whoever uses the device next.
+  if (context != nullptr) context->end();
   {
-    std::lock_guard lock(entry.mutex);
-    require(entry.uses != 0, ErrorCode::kNoContext, "device ", device,
-            " is not set: each reset takes one setting of the device back");
-    const uint64_t left = all ? 0 : entry.uses - 1;
-    if (left == 0) Running::require_outside_device(device, "reset");
-    entry.uses = left;
-    if (left != 0) return;
-    entry.released = true;
-    context = std::exchange(entry.context, nullptr);
-    memory.swap(entry.memory);
-    ranges.swap(entry.ranges);
-    imports.swap(entry.imports);
+    const auto changing = change_memory();
+    for (void* address : memory) of_device.arena().retire(address);
   }
-  for (void* address : memory) of_device.arena().retire(address);  // no new work may use it
   ranges.clear();
   imports.clear();
   std::exception_ptr error;
   keep_first_error(error, [&] { of_device.synchronize(); });
-  if (context != nullptr) context->end();
-  of_device.after_work([&arena = of_device.arena(), memory = std::move(memory)] {
+  Device::after_work([&arena = of_device.arena(), memory] {
     for (void* address : memory) arena.give_back_retired(address);
   });
   of_device.core_limits().reset();
   for (int peer = 0; peer < device_count(); ++peer)
     if (Device::started(peer)) of_device.set_reaches(Device::get(peer), false);
-  of_device.wait_for_after_work(kFreeingLimit);  // what was freed before is given back too
+  Device::wait_for_after_work(kFreeingLimit);  // what was freed before is given back too
   if (error) std::rethrow_exception(error);
 }
 
@@ -153,17 +166,14 @@ uint64_t Context::uses_of_default(int device) {
 
 std::shared_ptr<Stream> Context::create_stream(StreamConfig config) {
   auto stream = Device::get(device_).create_stream(config);
-  std::lock_guard lock(mutex_);
-  std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
-  streams_.push_back(stream);
+  streams_.add(stream);
+  require(!released_, ErrorCode::kNoContext, "the context of device ", device_, " was destroyed");
   return stream;
 }
 
 std::vector<std::shared_ptr<Stream>> Context::live_streams() {
   std::vector<std::shared_ptr<Stream>> streams = {default_stream_};
-  std::lock_guard lock(mutex_);
-  for (const auto& weak : streams_)
-    if (auto stream = weak.lock()) streams.push_back(std::move(stream));
+  streams_.append_to(streams);
   return streams;
 }
 
@@ -182,19 +192,23 @@ void Context::end() {
   for (const auto& stream : live_streams()) Callbacks::instance().end(*stream);
 }
 
+void Context::require_outside_tasks() {
+  for (const auto& stream : live_streams())
+    Running::require_outside_stream(stream->id(), "destroying a context");
+}
+
 void Context::release() {
   Device::require_usable();
-  const auto streams = live_streams();
-  for (const auto& stream : streams) Running::require_outside_stream(stream->id(), "destroying a context");
-  std::exception_ptr error;
-  for (const auto& stream : streams) keep_first_error(error, [&] { stream->synchronize(); });
+  require_outside_tasks();
   end();
+  std::exception_ptr error;
+  for (const auto& stream : live_streams()) keep_first_error(error, [&] { stream->synchronize(); });
   if (error) std::rethrow_exception(error);
 }
 
 void* Context::allocate(size_t size) {
   Device& device = Device::get(device_);
-  void* address = device.with_freed_memory([&] { return device.arena().allocate(size); });
+  void* address = Device::with_freed_memory([&] { return device.arena().allocate(size); });
   Default& entry = default_entry(device_);
   std::lock_guard lock(entry.mutex);
   entry.memory.insert(address);
@@ -204,16 +218,20 @@ void* Context::allocate(size_t size) {
 void Context::free(void* address) {
   Device::require_usable();
   Device* device = Device::of(address);
-  require(device != nullptr, ErrorCode::kInvalidArgument, "device memory: ", address,
-          " is not an address of a device");
+  require(device != nullptr, ErrorCode::kInvalidArgument, "devPtr (", address,
+          ") is not an address of a device; what aclrtMalloc and its kin gave is accepted");
   Default& entry = default_entry(device->index());
   {
     std::lock_guard lock(entry.mutex);
-    require(entry.memory.erase(address) != 0, ErrorCode::kInvalidArgument, "device memory: ", address,
-            " is not the start of a live allocation of device ", device->index());
+    require(entry.memory.erase(address) != 0, ErrorCode::kInvalidArgument, "devPtr (", address,
+            ") is not the start of a live allocation of device ", device->index(),
+            "; what aclrtMalloc and its kin gave is accepted");
   }
-  device->arena().retire(address);  // no new work may use it
-  device->after_work([&arena = device->arena(), address] { arena.give_back_retired(address); });
+  {
+    const auto changing = change_memory();
+    device->arena().retire(address);
+  }
+  Device::after_work([&arena = device->arena(), address] { arena.give_back_retired(address); });
 }
 
 void* Context::reserve(size_t size, size_t alignment) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/stream.h"
+#include "runtime/weak_streams.h"
 
 namespace anynpu {
 
@@ -32,11 +33,12 @@ class Context : public std::enable_shared_from_this<Context> {
 
   /// Makes the default context of `device` current and counts one use of it.
   static void use_default(int device);
-  /// Takes back one use of the default context of `device`, or all. The last waits for all work of the
-  /// device, releases the context and frees the device memory that was allocated through contexts. Raises
-  /// kNoContext when there is no use, kInvalidArgument in a task of the device; an error of that work after
-  /// the release.
+  /// Takes back one use of the default context of `device`, or all. The last ends the context, waits for all
+  /// work of the device and frees the device memory that was allocated through contexts. Raises kNoContext
+  /// when there is no use, kInvalidArgument in a task of the device; an error of that work after all that.
   static void unuse_default(int device, bool all);
+  /// The same as for the last use, also where there is none: memory and contexts may have been made without.
+  static void end_default(int device);
   static uint64_t uses_of_default(int device);
 
   int device() const { return device_; }
@@ -50,8 +52,9 @@ class Context : public std::enable_shared_from_this<Context> {
   void set_parameter(size_t number, int64_t value);
   std::optional<int64_t> parameter(size_t number);
 
-  /// Waits for the work of its streams, and so raises kInvalidArgument in a task of one; from then on it is
-  /// current nowhere. Raises the first error of that work after the release.
+  /// Raises kInvalidArgument in a task of one of its streams, for which release() would wait.
+  void require_outside_tasks();
+  /// From now on it is current nowhere; waits for the work of its streams and raises its first error.
   void release();
 
   // What follows lives until it is given back, or the default context of its device released. Giving back
@@ -81,14 +84,15 @@ class Context : public std::enable_shared_from_this<Context> {
   static std::shared_ptr<Context> default_of(int device);
   std::vector<std::shared_ptr<Stream>> live_streams();
   void end();  ///< it is current nowhere, and its streams have no subscriptions, from now on
+  static void end_default(int device, std::unique_lock<std::mutex> lock);
 
   const int device_;
   const uint64_t id_;
   const bool is_default_;
   const std::shared_ptr<Stream> default_stream_;
   std::atomic<bool> released_ = false;
+  WeakStreams streams_;
   std::mutex mutex_;
-  std::vector<std::weak_ptr<Stream>> streams_;
   std::array<std::optional<int64_t>, kSystemParameters> parameters_;  // guarded by mutex_
 };
 

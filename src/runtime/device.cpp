@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/options.h"
 #include "base/thread_state.h"
 #include "runtime/running.h"
@@ -23,7 +24,6 @@ Option soc_option("ANYNPU_SOC", "Ascend910B2", "name of the processor that the d
 
 constexpr auto kExitLimit = std::chrono::seconds(2);
 
-std::mutex starting;
 std::array<std::atomic<Device*>, kMostDevices> devices =
     {};  // never destroyed: threads and handlers use them
 std::atomic<bool> any_started = false;
@@ -31,25 +31,13 @@ std::atomic<bool> in_fork = false;
 
 thread_local std::optional<int> current_device;
 
-using CurrentStreams = std::array<std::shared_ptr<Stream>, kMostDevices>;  // of a thread
-
-/// Calls `function` after the work that `streams` have now: on the stream that is returned, or, where there
-/// is none, at once and returns null.
-std::shared_ptr<Stream> call_after(const std::vector<std::shared_ptr<Stream>>& streams,
-                                   UniqueFunction function) {
-  std::shared_ptr<Stream> after;
-  for (const auto& stream : streams) {
-    if (stream->idle()) continue;
-    if (after == nullptr) after = Stream::create(stream->device());
-    after->wait(stream->record());
-  }
-  if (after == nullptr) {
-    function();
-  } else {
-    after->launch(Lane::kShort, std::move(function));
-  }
-  return after;
+/// The streams of what Device::after_work() still has to call.
+WeakStreams& after_work_streams() {
+  static auto* streams = new WeakStreams;  // outlives every thread
+  return *streams;
 }
+
+using CurrentStreams = std::array<std::shared_ptr<Stream>, kMostDevices>;  // of a thread
 
 void start_runtime() {
   if (any_started) return;
@@ -80,13 +68,10 @@ Device& Device::get(int index) {
   require_usable();
   require(index >= 0 && index < device_count(), ErrorCode::kInvalidDevice, "invalid device ordinal ", index,
           ": there are ", device_count(), " devices (0 to ", device_count() - 1, ")");
-  if (Device* device = devices[index].load(std::memory_order_acquire)) return *device;
-  std::lock_guard lock(starting);
-  if (devices[index] == nullptr) {
+  return made_once(devices[index], [&] {
     start_runtime();
-    devices[index].store(new Device(index), std::memory_order_release);
-  }
-  return *devices[index];
+    return new Device(index);
+  });
 }
 
 bool Device::started() { return any_started; }
@@ -116,21 +101,18 @@ Device::Device(int index)
 
 std::shared_ptr<Stream> Device::create_stream(StreamConfig config) {
   auto stream = Stream::create(index_, config);
-  std::lock_guard lock(mutex_);
-  std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
-  streams_.push_back(stream);
+  streams_.add(stream);
   return stream;
 }
 
 std::vector<std::shared_ptr<Stream>> Device::live_streams() const {
   std::vector<std::shared_ptr<Stream>> streams = {default_stream_};
-  std::lock_guard lock(mutex_);
-  for (const auto& weak : streams_)
-    if (auto stream = weak.lock()) streams.push_back(std::move(stream));
+  streams_.append_to(streams);
   return streams;
 }
 
 bool Device::synchronize(std::optional<Duration> limit) {
+  Running::require_outside_device(index_, "synchronize");
   const auto deadline = std::chrono::steady_clock::now() + limit.value_or(Duration::zero());
   std::exception_ptr first_error;
   for (const auto& stream : live_streams()) {
@@ -171,36 +153,32 @@ void Device::reset() {
 }
 
 void Device::after_work(UniqueFunction function) {
-  const auto after = call_after(live_streams(), std::move(function));
-  if (after == nullptr) return;
-  std::lock_guard lock(mutex_);
-  std::erase_if(after_work_, [](const auto& weak) { return weak.expired(); });
-  after_work_.push_back(after);
+  if (!started() || forked()) return function();
+  if (Executor::stopped()) return;
+  std::shared_ptr<Stream> after;
+  for (const auto& place : devices) {
+    const Device* device = place.load(std::memory_order_acquire);
+    if (device == nullptr) continue;
+    for (const auto& stream : device->live_streams()) {
+      if (stream->idle()) continue;
+      if (after == nullptr) after = Stream::create(device->index());
+      after->wait(stream->record());
+    }
+  }
+  if (after == nullptr) return function();
+  after->launch(Lane::kShort, std::move(function));
+  after_work_streams().add(after);
 }
 
 bool Device::wait_for_after_work(Duration limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  std::vector<std::weak_ptr<Stream>> streams;
-  {
-    std::lock_guard lock(mutex_);
-    streams = after_work_;
-  }
-  for (const auto& weak : streams)
-    if (const auto stream = weak.lock();
-        stream && !stream->synchronize(
-                      std::max(Duration::zero(), Duration(deadline - std::chrono::steady_clock::now()))))
+  std::vector<std::shared_ptr<Stream>> streams;
+  after_work_streams().append_to(streams);
+  for (const auto& stream : streams)
+    if (!stream->synchronize(
+            std::max(Duration::zero(), Duration(deadline - std::chrono::steady_clock::now()))))
       return false;
   return true;
-}
-
-void Device::after_all_work(UniqueFunction function) {
-  if (!started() || forked()) return function();
-  if (Executor::stopped()) return;
-  std::vector<std::shared_ptr<Stream>> streams;
-  for (const auto& device : devices)
-    if (const Device* started = device.load(std::memory_order_acquire))
-      for (auto& stream : started->live_streams()) streams.push_back(std::move(stream));
-  call_after(streams, std::move(function));
 }
 
 void shutdown() {

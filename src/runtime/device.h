@@ -12,6 +12,7 @@
 #include "runtime/arena.h"
 #include "runtime/block_pool.h"
 #include "runtime/stream.h"
+#include "runtime/weak_streams.h"
 
 namespace anynpu {
 
@@ -58,7 +59,7 @@ class Device {
   void set_reaches(const Device& peer, bool reaches) { reaches_[peer.index_] = reaches; }
 
   /// Waits for the work of all streams enqueued before the call, at most `limit`; false when it passed.
-  /// Raises the first error of each stream's oldest.
+  /// Raises the first error of each stream's oldest, and kInvalidArgument in a task of the device.
   bool synchronize(std::optional<Duration> limit = std::nullopt);
   /// Drops all work that has not started, on every stream, whose next synchronisation raises kDeviceAborted,
   /// and waits at most `limit` for the work that runs; false when that passed. Raises kInvalidArgument in a
@@ -67,15 +68,16 @@ class Device {
   /// Drops queued work, waits for the running, and gives all memory back that no live pool block holds.
   void reset();
 
-  /// Calls `function`, which must not throw, once the work that all streams have now is done; at once when
-  /// there is none. Does not wait.
-  void after_work(UniqueFunction function);
+  /// Calls `function`, which must not throw, once the work that all streams of all devices have now is done:
+  /// a stream may use the memory of any device. At once when there is none, and in a fork of a process with
+  /// devices; never when the process is exiting, because a task may have been left at work. Does not wait.
+  static void after_work(UniqueFunction function);
   /// Waits for what after_work() still has to call, at most `limit`; false when that passed.
-  bool wait_for_after_work(Duration limit);
+  static bool wait_for_after_work(Duration limit);
   /// What `allocate` returns; when it raises kOutOfMemory, what it returns after memory that is freed already
   /// was given back, for which this waits a moment.
   template <class F>
-  auto with_freed_memory(F allocate) {
+  static auto with_freed_memory(F allocate) {
     try {
       return allocate();
     } catch (const Error& error) {
@@ -83,9 +85,6 @@ class Device {
     }
     return allocate();
   }
-  /// after_work() for the streams of all devices; in a fork of a process with devices at once, and never when
-  /// the process is exiting: a task may have been left at work.
-  static void after_all_work(UniqueFunction function);
 
  private:
   friend class Stream;
@@ -98,9 +97,7 @@ class Device {
   Arena arena_;
   BlockPool pool_;
   std::shared_ptr<Stream> default_stream_;
-  mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<Stream>> streams_;
-  std::vector<std::weak_ptr<Stream>> after_work_;  // streams of what after_work() still has to call
+  WeakStreams streams_;
 };
 
 /// Ends the runtime for this process: no task starts any more, running ones get a moment to end. Called at

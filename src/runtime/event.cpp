@@ -18,6 +18,7 @@ bool Recording::wait(std::optional<Duration> limit) const {
     require(!Executor::stopped(), ErrorCode::kNotInitialized,
             "waiting for an event: the device was shut down");
     if (limit && Clock::now() >= deadline) return false;
+    if (Executor::instance().help_if_starved(lock)) continue;
     const auto slice = Clock::now() + kShutdownPoll;
     reached_.wait_until(lock, limit ? std::min(deadline, slice) : slice);
   }

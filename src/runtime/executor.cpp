@@ -13,7 +13,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/error.h"
 #include "runtime/stream.h"
 
 namespace anynpu {
@@ -58,57 +57,97 @@ class Executor::Threads {
                               [&](const auto& other) { return priority < other->config().priority; });
     ready_.insert(place, std::move(stream));
     waiting_.store(ready_.size(), std::memory_order_relaxed);
-    if (ready_.size() > idle_ && threads_ < most_) return start_thread();
+    provide_thread();
     lock.unlock();  // or the thread wakes only to block on it
     work_.notify_one();
   }
 
   bool contended() const { return waiting_.load(std::memory_order_relaxed) != 0; }
 
+  void enter_user_code() {
+    std::lock_guard lock(mutex_);
+    ++in_user_code_;
+    provide_thread();
+  }
+
+  void leave_user_code() {
+    std::lock_guard lock(mutex_);
+    --in_user_code_;
+  }
+
+  /// Streams are ready, and the last thread that was needed could not be started.
+  bool starved() const { return starved_.load(std::memory_order_relaxed) && contended(); }
+
+  void help() {
+    std::unique_lock lock(mutex_);
+    provide_thread();
+    if (!starved()) return;
+    const auto stream = next();
+    lock.unlock();
+    stream->run_posted(lane_);
+  }
+
   void stop(std::chrono::steady_clock::time_point deadline) {
     std::unique_lock lock(mutex_);
     ready_.clear();
+    waiting_.store(0, std::memory_order_relaxed);
     work_.notify_all();
     ended_.wait_until(lock, deadline, [&] { return running_ == 0; });
   }
 
  private:
-  void start_thread() {
+  /// Starts a thread where streams are ready and each of the threads is in user code. With mutex_ held.
+  void provide_thread() {
+    if (ready_.empty() || threads_ > in_user_code_ || threads_ == most_) return;
+    starved_.store(!start_thread(), std::memory_order_relaxed);
+  }
+
+  bool start_thread() {
     try {
       start_service_thread(name_, [this] { loop(); });
       ++threads_;
+      return true;
     } catch (const Error&) {
-      // With a thread of this kind at work the stream is only delayed; without one it would never run.
-      if (threads_ == 0) throw;
+      return false;
     }
   }
+
+  /// Takes the most urgent stream. With mutex_ held.
+  std::shared_ptr<Stream> next() {
+    std::shared_ptr<Stream> stream = std::move(ready_.front());
+    ready_.pop_front();
+    waiting_.store(ready_.size(), std::memory_order_relaxed);
+    return stream;
+  }
+
+  /// For its life, the thread counts as one that runs, or as one that there is: also when user code ends the
+  /// thread with pthread_exit.
+  struct Counted {
+    Counted(Threads& threads_of, size_t& count_) : threads(threads_of), count(count_) {}
+    ~Counted() {
+      std::lock_guard lock(threads.mutex_);
+      --count;
+      threads.provide_thread();
+      threads.ended_.notify_all();
+    }
+    Counted(const Counted&) = delete;
+    Threads& threads;
+    size_t& count;
+  };
 
   void loop() {
     this_is_the_compute_thread = lane_ == Lane::kParallel;
-    std::unique_lock lock(mutex_);
+    const Counted one_thread(*this, threads_);
     while (true) {
-      if (!wait_for_work(lock)) break;
-      std::shared_ptr<Stream> stream = std::move(ready_.front());
-      ready_.pop_front();
-      waiting_.store(ready_.size(), std::memory_order_relaxed);
+      std::unique_lock lock(mutex_);
+      work_.wait_for(lock, kIdle, [&] { return stopping || !ready_.empty(); });
+      if (stopping || ready_.empty()) return;
+      const auto stream = next();
       ++running_;
       lock.unlock();
+      const Counted one_running(*this, running_);
       stream->run_posted(lane_);
-      stream.reset();
-      lock.lock();
-      --running_;
     }
-    --threads_;
-    ended_.notify_all();
-  }
-
-  /// False when this thread should end.
-  bool wait_for_work(std::unique_lock<std::mutex>& lock) {
-    ++idle_;
-    const auto has_work = [&] { return stopping || !ready_.empty(); };
-    work_.wait_for(lock, kIdle, has_work);
-    --idle_;
-    return !stopping && !ready_.empty();
   }
 
   const Lane lane_;
@@ -118,7 +157,8 @@ class Executor::Threads {
   std::condition_variable work_, ended_;
   std::deque<std::shared_ptr<Stream>> ready_;
   std::atomic<size_t> waiting_ = 0;
-  size_t idle_ = 0, threads_ = 0, running_ = 0;
+  std::atomic<bool> starved_ = false;
+  size_t threads_ = 0, in_user_code_ = 0, running_ = 0;
 };
 
 Executor::Executor()
@@ -132,6 +172,17 @@ Executor& Executor::instance() {
 
 void Executor::post(std::shared_ptr<Stream> stream, Lane lane) {
   (lane == Lane::kParallel ? compute_ : service_)->post(std::move(stream));
+}
+
+Executor::InUserCode::InUserCode() { instance().service_->enter_user_code(); }
+
+Executor::InUserCode::~InUserCode() { instance().service_->leave_user_code(); }
+
+bool Executor::starved() const { return compute_->starved() || service_->starved(); }
+
+void Executor::help() {
+  if (compute_->starved()) compute_->help();
+  if (service_->starved()) service_->help();
 }
 
 bool Executor::on_compute_thread() { return this_is_the_compute_thread; }

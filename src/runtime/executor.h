@@ -28,15 +28,37 @@ constexpr Duration kShutdownPoll = std::chrono::milliseconds(100);
 void start_service_thread(const char* name, std::function<void()> body);
 
 /// The threads of the runtime: at most one compute thread, and service threads that are added while all
-/// others are busy, so that user code which blocks in one stream never holds up another stream. Streams are
+/// others are in user code, so that what blocks in one stream never holds up another stream. Streams are
 /// handed over whole: whichever thread takes one runs its queue until it is empty, must wait for an event, or
 /// needs the other kind of thread. Threads with nothing to do go again.
+///
+/// Where the system gives no thread, those that wait for work run it themselves (help_if_starved), so that it
+/// is delayed until somebody waits, and never lost.
 class Executor {
  public:
   static Executor& instance();
 
   /// Makes `stream`, which has work and no thread, run on a thread that may run `lane`.
   void post(std::shared_ptr<Stream> stream, Lane lane);
+
+  /// For its life the calling thread is in user code that may block: others serve the streams.
+  class InUserCode {
+   public:
+    InUserCode();
+    ~InUserCode();
+    InUserCode(const InUserCode&) = delete;
+  };
+
+  /// Where streams are ready and no thread could be started for them: gives `lock` up for a while, tries
+  /// again, or else runs one of them in the calling thread. False where no stream is so.
+  template <class Lock>
+  bool help_if_starved(Lock& lock) {
+    if (!starved()) return false;
+    lock.unlock();
+    help();
+    lock.lock();
+    return true;
+  }
 
   static bool on_compute_thread();
   /// True where another stream waits for the compute thread, so that the running one should give way.
@@ -49,6 +71,8 @@ class Executor {
  private:
   class Threads;
   Executor();
+  bool starved() const;
+  void help();
   Threads *compute_, *service_;  // never destroyed: their threads are detached
 };
 

@@ -38,11 +38,12 @@ struct PinnedMemory {
   }
 
   /// Removes the range of that kind that starts at `address`, and returns its size.
-  size_t take(const void* address, bool registered, const char* what) {
+  size_t take(const void* address, bool registered, const char* name, const char* what, const char* source) {
+    const auto changing = change_memory();
     std::lock_guard lock(mutex);
     const auto found = ranges.find(static_cast<const char*>(address));
     require(found != ranges.end() && found->second.registered == registered, ErrorCode::kInvalidArgument,
-            "pinned host memory: ", address, " is not the start of a ", what);
+            name, " (", address, ") is not the start of a ", what, "; what ", source, " is accepted");
     const size_t size = found->second.size;
     ranges.erase(found);
     return size;
@@ -60,6 +61,12 @@ PinnedMemory& pinned() {
 
 /// Made when the library is loaded, so that no fork can find it half made.
 [[maybe_unused]] PinnedMemory& made_at_load = pinned();
+
+/// Held shared by whoever checks ranges and enqueues work on them.
+std::shared_mutex& memory_in_use() {
+  static constinit std::shared_mutex mutex;
+  return mutex;
+}
 
 void check_place(const char* name, const void* address, bool on_device, CopyKind kind) {
   constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device"};
@@ -90,8 +97,8 @@ void* allocate_pinned(size_t size) {
 }
 
 void free_pinned(void* address) {
-  const size_t size = pinned().take(address, false, "pinned allocation");
-  Device::after_all_work([address, size] { munmap(address, size); });
+  const size_t size = pinned().take(address, false, "hostPtr", "pinned allocation", "aclrtMallocHost gave");
+  Device::after_work([address, size] { munmap(address, size); });
 }
 
 void register_host(void* address, size_t size) {
@@ -110,7 +117,9 @@ void register_host(void* address, size_t size) {
   ranges.emplace(begin, PinnedRange{begin, size, true});
 }
 
-void unregister_host(void* address) { pinned().take(address, true, "registered range"); }
+void unregister_host(void* address) {
+  pinned().take(address, true, "ptr", "registered range", "aclrtHostRegister was given");
+}
 
 void* find_pinned(const void* address) { return const_cast<char*>(pinned().find(address).begin); }
 
@@ -133,21 +142,48 @@ void check_range(const char* name, const void* address, size_t bytes) {
           " bytes were asked for, but its allocation on device ", device->index(), " ends after ", rest);
 }
 
-void check_overlap(const void* to, const void* from, size_t bytes) {
-  const auto a = reinterpret_cast<uintptr_t>(to), b = reinterpret_cast<uintptr_t>(from);
-  require(a == b || std::max(a, b) - std::min(a, b) >= bytes, ErrorCode::kInvalidArgument, "dst (", to,
-          ") and src (", from, ") overlap: ", bytes,
-          " bytes were asked for; disjoint ranges, and dst = src, are accepted");
+std::shared_lock<std::shared_mutex> hold_memory() {
+  // In a fork nothing is enqueued, and the threads that held the mutex do not exist.
+  return Device::forked() ? std::shared_lock<std::shared_mutex>() : std::shared_lock(memory_in_use());
 }
 
-void check_copy(const void* to, const void* from, size_t bytes, CopyKind kind) {
-  if (bytes == 0) return;
-  check_overlap(to, from, bytes);
-  check_range("dst", to, bytes);
-  check_range("src", from, bytes);
-  check_place("dst", to, kind == CopyKind::kHostToDevice || kind == CopyKind::kDeviceToDevice, kind);
-  check_place("src", from, kind == CopyKind::kDeviceToHost || kind == CopyKind::kDeviceToDevice, kind);
-  const Device *target = Device::of(to), *source = Device::of(from);
+std::unique_lock<std::shared_mutex> change_memory() {
+  return Device::forked() ? std::unique_lock<std::shared_mutex>() : std::unique_lock(memory_in_use());
+}
+
+namespace {
+
+/// The bytes from the first to the last of the rows.
+size_t span_of(const RowCopy& copy, size_t pitch) {
+  return copy.width == 0 || copy.rows == 0 ? 0 : (copy.rows - 1) * pitch + copy.width;
+}
+
+/// True where a row to write and a row to read share bytes. Both ascend, so one walk over them tells.
+bool rows_overlap(const RowCopy& copy) {
+  const auto to = reinterpret_cast<uintptr_t>(copy.to), from = reinterpret_cast<uintptr_t>(copy.from);
+  if (to >= from + span_of(copy, copy.from_pitch) || from >= to + span_of(copy, copy.to_pitch)) return false;
+  for (size_t i = 0, j = 0; i < copy.rows && j < copy.rows;) {
+    const uintptr_t written = to + i * copy.to_pitch, read = from + j * copy.from_pitch;
+    if (written < read + copy.width && read < written + copy.width) return true;
+    (written < read) ? ++i : ++j;
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_copy(const RowCopy& copy, CopyKind kind) {
+  const size_t to_span = span_of(copy, copy.to_pitch), from_span = span_of(copy, copy.from_pitch);
+  if (to_span == 0) return;
+  check_range("dst", copy.to, to_span);
+  check_range("src", copy.from, from_span);
+  const bool onto_itself = copy.to == copy.from && (copy.rows == 1 || copy.to_pitch == copy.from_pitch);
+  require(onto_itself || !rows_overlap(copy), ErrorCode::kInvalidArgument, "dst (", copy.to, ") and src (",
+          copy.from, ") overlap: ", to_span,
+          " bytes were asked for; disjoint ranges, and dst = src, are accepted");
+  check_place("dst", copy.to, kind == CopyKind::kHostToDevice || kind == CopyKind::kDeviceToDevice, kind);
+  check_place("src", copy.from, kind == CopyKind::kDeviceToHost || kind == CopyKind::kDeviceToDevice, kind);
+  const Device *target = Device::of(copy.to), *source = Device::of(copy.from);
   if (target == nullptr || source == nullptr || target == source) return;
   require(target->reaches(*source) || source->reaches(*target), ErrorCode::kInvalidArgument,
           "dst lies on device ", target->index(), " and src on device ", source->index(),
@@ -158,6 +194,22 @@ void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {
   stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
     parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
       std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
+    });
+  });
+}
+
+void copy_async(const RowCopy& copy, Stream& stream) {
+  if (copy.width == 0 || copy.rows == 0) return;
+  if (copy.rows == 1 || (copy.width == copy.to_pitch && copy.width == copy.from_pitch))
+    return copy_async(copy.to, copy.from, copy.rows * copy.width, stream);
+  // What a row costs beside its bytes: two lines of memory.
+  constexpr size_t kRow = 128;
+  const size_t work = copy.rows * (copy.width + kRow);
+  stream.launch(work < kParallelBytes ? Lane::kShort : Lane::kParallel, [copy] {
+    parallel_ranges(copy.rows, kParallelBytes / 2 / (copy.width + kRow), [&](size_t begin, size_t end) {
+      for (size_t row = begin; row < end; ++row)
+        std::memcpy(static_cast<char*>(copy.to) + row * copy.to_pitch,
+                    static_cast<const char*>(copy.from) + row * copy.from_pitch, copy.width);
     });
   });
 }

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 
 namespace anynpu {
 
@@ -32,19 +34,31 @@ void unregister_host(void* address);
 /// range leaves the live allocation that holds it. Other host memory is the caller's business.
 void check_range(const char* name, const void* address, size_t bytes);
 
+/// While one is held, no allocation ends: a range that was checked is still there when work on it is
+/// enqueued. Not for the time in which that work runs.
+std::shared_lock<std::shared_mutex> hold_memory();
+/// What whoever ends an allocation holds while it does.
+std::unique_lock<std::shared_mutex> change_memory();
+
 enum class CopyKind : uint8_t { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
 
-/// Raises kInvalidArgument when the ranges overlap and are not the same.
-void check_overlap(const void* to, const void* from, size_t bytes);
+/// A copy of `rows` rows of `width` bytes, which start `to_pitch` and `from_pitch` (at least `width`) bytes
+/// apart.
+struct RowCopy {
+  void* to;
+  const void* from;
+  size_t width, rows = 1, to_pitch = 0, from_pitch = 0;
+};
 
-/// Raises kInvalidArgument, naming the argument, when the ranges overlap, an address does not lie where
-/// `kind` says, its range leaves the allocation that holds it, or the ranges are of two devices of which
-/// neither was let reach the other (see Device::set_reaches()).
-void check_copy(const void* to, const void* from, size_t bytes, CopyKind kind);
+/// Raises kInvalidArgument, naming the argument, when a row to write overlaps a row to read (but the copy
+/// onto itself is accepted), an address does not lie where `kind` says, the rows leave the allocation that
+/// holds it, or they lie on two devices of which neither was let reach the other (Device::set_reaches()).
+void check_copy(const RowCopy& copy, CopyKind kind);
 
 /// Enqueues a copy (or fill) of `bytes` bytes. The ranges must stay valid until it is done, and must not
 /// overlap. Small ones run in the caller when the stream is idle, large ones in parallel.
 void copy_async(void* to, const void* from, size_t bytes, Stream& stream);
+void copy_async(const RowCopy& copy, Stream& stream);
 void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream);
 /// Enqueues reading `bytes` bytes into caches.
 void prefetch_async(const void* from, size_t bytes, Stream& stream);

@@ -1,10 +1,11 @@
 #include "runtime/stream.h"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <unordered_set>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "runtime/device.h"
 #include "runtime/running.h"
 #include "runtime/watcher.h"
+#include "runtime/weak_streams.h"
 
 namespace anynpu {
 namespace {
@@ -23,7 +25,7 @@ std::atomic<uint64_t> next_id = 1;
 /// Every stream there is.
 struct Streams {
   std::mutex mutex;
-  std::unordered_set<Stream*> all;
+  WeakStreams all;
   std::shared_ptr<Recording> hold;  // what streams to come are held by, or null
 };
 Streams& streams() {
@@ -52,8 +54,11 @@ void tell(const TaskFailure& failure) {
   const auto observe = observer().observe;
   lock.unlock();
   if (observe == nullptr) return;
+  const Executor::InUserCode user_code;
   try {
     (*observe)(failure);
+  } catch (__cxxabiv1::__forced_unwind&) {  // pthread_exit
+    throw;
   } catch (...) {
   }
 }
@@ -106,16 +111,11 @@ void observe_failures(std::function<void(const TaskFailure&)> observe) {
 std::shared_ptr<Stream> Stream::create(int device, StreamConfig config) {
   const std::shared_ptr<Stream> stream(new Stream(device, config));
   std::unique_lock lock(streams().mutex);
-  streams().all.insert(stream.get());
+  streams().all.add(stream);
   const auto hold = streams().hold;
   lock.unlock();
   if (hold != nullptr) stream->hold(hold);
   return stream;
-}
-
-Stream::~Stream() {
-  std::lock_guard lock(streams().mutex);
-  streams().all.erase(this);
 }
 
 std::vector<std::shared_ptr<Stream>> Stream::hold_all(const std::shared_ptr<Recording>& until) {
@@ -123,8 +123,7 @@ std::vector<std::shared_ptr<Stream>> Stream::hold_all(const std::shared_ptr<Reco
   {
     std::lock_guard lock(streams().mutex);
     streams().hold = until;
-    for (Stream* stream : streams().all)
-      if (auto owned = stream->weak_from_this().lock()) all.push_back(std::move(owned));
+    streams().all.append_to(all);
   }
   if (until != nullptr)
     for (const auto& stream : all) stream->hold(until);
@@ -358,24 +357,40 @@ void Stream::execute(Lock& lock, Task task) {
   std::exception_ptr failure;
   touching_ = task.lane != Lane::kHost;
   lock.unlock();
-  if (task.run && !skip) {
-    const Running frame(id_, device_);
-    const ThreadLimit threads(static_cast<int>(task.threads));
-    const Duration limit = task.lane == Lane::kHost ? Duration::zero() : time_limits().task.load();
-    const auto start = limit != Duration::zero() ? Recording::Clock::now() : Recording::Clock::time_point();
-    try {
-      task.run();
-      failure = limit != Duration::zero() ? overrun(start, limit) : nullptr;
-    } catch (...) {
-      failure = std::current_exception();
+  const auto end = [&] {
+    task.run.reset();  // what the closure owns may be large, or need other locks
+    lock.lock();
+    touching_ = false;
+    if (!error_) error_ = failure;
+    finished_one();
+  };
+  if (task.run && !skip) try {
+      failure = failure_of(task);
+      if (failure) tell({ticket, id_, device_, task.enqueued_by, failure});
+    } catch (...) {  // pthread_exit in user code: the task is over, and with it this thread
+      end();
+      if (step_over_waits()) post();
+      throw;
     }
-    if (failure) tell({ticket, id_, device_, task.enqueued_by, failure});
+  end();
+}
+
+/// Runs the task; what it leaves when it throws or takes too long, or null.
+std::exception_ptr Stream::failure_of(Task& task) {
+  const Running frame(id_, device_);
+  const ThreadLimit threads(static_cast<int>(task.threads));
+  std::optional<Executor::InUserCode> user_code;
+  if (task.lane == Lane::kHost) user_code.emplace();
+  const Duration limit = task.lane == Lane::kHost ? Duration::zero() : time_limits().task.load();
+  const auto start = limit != Duration::zero() ? Recording::Clock::now() : Recording::Clock::time_point();
+  try {
+    task.run();
+  } catch (__cxxabiv1::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return std::current_exception();
   }
-  task.run.reset();  // what the closure owns may be large, or need other locks
-  lock.lock();
-  touching_ = false;
-  if (!error_) error_ = failure;
-  finished_one();
+  return limit != Duration::zero() ? overrun(start, limit) : nullptr;
 }
 
 void Stream::finished_one() {
@@ -400,6 +415,7 @@ bool Stream::help_until(Lock& lock, uint64_t ticket, std::optional<Duration> lim
       continue;
     }
     if (limit && Clock::now() >= deadline) return false;
+    if (Executor::instance().help_if_starved(lock)) continue;
     wake_at_ = std::min(wake_at_, ticket);
     const auto slice = Clock::now() + kShutdownPoll;
     lock.wait_until(limit ? std::min(deadline, slice) : slice);

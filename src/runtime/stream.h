@@ -43,7 +43,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
  public:
   static std::shared_ptr<Stream> create(int device, StreamConfig config = {});
   Stream(const Stream&) = delete;
-  ~Stream();
 
   int device() const { return device_; }
   uint64_t id() const { return id_; }  ///< unique in the process, never reused
@@ -105,6 +104,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void drain(Lock& lock, Lane thread, uint64_t until = UINT64_MAX);
   bool step_over_waits();
   void execute(Lock& lock, Task task);
+  std::exception_ptr failure_of(Task& task);
   void finished_one();
   bool help_until(Lock& lock, uint64_t ticket, std::optional<Duration> limit);
   void run_posted(Lane thread);

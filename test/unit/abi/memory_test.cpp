@@ -426,9 +426,9 @@ TEST_F(AclMemory, KindsAndBoundsOfCopiesAreChecked) {
                  "src (");
   expect_failure(copy(memory, 1 << 20, host.data(), 1 << 20, ACL_MEMCPY_HOST_TO_DEVICE),
                  ACL_ERROR_RT_PARAM_INVALID, "ends after 4096");
-  expect_failure(copy(nullptr, 64, memory, 64, ACL_MEMCPY_DEVICE_TO_HOST), ACL_ERROR_RT_PARAM_INVALID,
+  expect_failure(copy(nullptr, 64, memory, 64, ACL_MEMCPY_DEVICE_TO_HOST), ACL_ERROR_INVALID_PARAM,
                  "dst is null");
-  expect_failure(copy(host.data(), 64, nullptr, 64, ACL_MEMCPY_DEVICE_TO_HOST), ACL_ERROR_RT_PARAM_INVALID,
+  expect_failure(copy(host.data(), 64, nullptr, 64, ACL_MEMCPY_DEVICE_TO_HOST), ACL_ERROR_INVALID_PARAM,
                  "src is null");
   expect_failure(copy(host.data(), 64, memory, 64, 99), ACL_ERROR_INVALID_PARAM, "kind is 99");
   expect_failure(copy(memory, 64, host.data(), 64, ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE),
@@ -440,7 +440,7 @@ TEST_F(AclMemory, KindsAndBoundsOfCopiesAreChecked) {
   EXPECT_EQ(copy(nullptr, 0, nullptr, 0, ACL_MEMCPY_DEVICE_TO_HOST), ACL_SUCCESS) << "nothing to copy";
   expect_failure(aclrtMemset(memory, 4, 0, 8), ACL_ERROR_INVALID_PARAM, "count is 8, but maxCount is 4");
   expect_failure(aclrtMemset(memory, 8000, 0, 8000), ACL_ERROR_RT_PARAM_INVALID, "devPtr (");
-  expect_failure(aclrtMemset(nullptr, 8, 0, 8), ACL_ERROR_RT_PARAM_INVALID, "devPtr is null");
+  expect_failure(aclrtMemset(nullptr, 8, 0, 8), ACL_ERROR_INVALID_PARAM, "devPtr is null");
 }
 
 TEST_F(AclMemory, AsynchronousCopiesFollowTheOrderOfTheStream) {

@@ -150,7 +150,7 @@ TEST_F(AclStream, DestroyedStreamsFinishTheirWorkUnlessForced) {
 
 TEST_F(AclStream, PrioritiesAndFlags) {
   aclrtStream stream = nullptr;
-  for (const uint32_t priority : {0u, 7u, 8u, 4000000000u}) {
+  for (const uint32_t priority : {0u, 7u}) {
     EXPECT_EQ(aclrtCreateStreamWithConfig(&stream, priority, ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC),
               ACL_SUCCESS);
     EXPECT_EQ(aclrtDestroyStream(stream), ACL_SUCCESS);

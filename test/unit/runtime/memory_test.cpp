@@ -54,12 +54,12 @@ TEST(Memory, CopyKindsAndBoundsAreChecked) {
   char host[64] = {};
   auto* memory = static_cast<char*>(device.arena().allocate(Arena::kPage));
   using enum CopyKind;
-  EXPECT_NO_THROW(check_copy(memory, host, 64, kHostToDevice));
-  EXPECT_NO_THROW(check_copy(host, memory, 64, kDefault));
-  EXPECT_NO_THROW(check_copy(nullptr, nullptr, 0, kHostToHost));
+  EXPECT_NO_THROW(check_copy({memory, host, 64}, kHostToDevice));
+  EXPECT_NO_THROW(check_copy({host, memory, 64}, kDefault));
+  EXPECT_NO_THROW(check_copy({nullptr, nullptr, 0}, kHostToHost));
   const auto message = [](void* to, void* from, size_t bytes, CopyKind kind) -> std::string {
     try {
-      check_copy(to, from, bytes, kind);
+      check_copy({to, from, bytes}, kind);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       return error.what();
