@@ -498,22 +498,22 @@ ACL_FUNC_VISIBILITY aclError aclrtPeekAtLastError(aclrtLastErrLevel level);
 /** The code of the last call of this thread that failed, and forgets it. */
 ACL_FUNC_VISIBILITY aclError aclrtGetLastError(aclrtLastErrLevel level);
 
-/** Sets the function to call when a task fails. Not supported: exception callbacks are not built. */
+/** Sets the function to call, on the thread that a task runs on, when it fails; null: none. */
 ACL_FUNC_VISIBILITY aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback);
 
-/** The task that failed. Not supported: exception callbacks are not built. */
+/** The number of the task that failed in its stream, from 1 on. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo* info);
 
-/** The stream of the task that failed. Not supported: exception callbacks are not built. */
+/** The stream of the task that failed. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo* info);
 
-/** The thread that enqueued the task that failed. Not supported: exception callbacks are not built. */
+/** The thread that enqueued the task that failed. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo* info);
 
-/** The device of the task that failed. Not supported: exception callbacks are not built. */
+/** The device of the task that failed. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo* info);
 
-/** The code of the failure. Not supported: exception callbacks are not built. */
+/** The code of the failure. */
 ACL_FUNC_VISIBILITY uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo* info);
 
 /** Names the thread (its pthread_t) that runs the callbacks of the stream; one for each stream. */
@@ -541,16 +541,17 @@ ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
 /** The current context of the thread. */
 ACL_FUNC_VISIBILITY aclError aclrtGetCurrentContext(aclrtContext* context);
 
-/** A system parameter of the current context. Not supported: system parameters are not built. */
+/** A system parameter of the current context. */
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
-/** Sets a system parameter of the current context. Not supported: system parameters are not built. */
+/** Sets a system parameter of the current context; see aclrtSetSysParamOpt. */
 ACL_FUNC_VISIBILITY aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 
-/** A system parameter of the process. Not supported: system parameters are not built. */
+/** A system parameter of the process. */
 ACL_FUNC_VISIBILITY aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
-/** Sets a system parameter of the process. Not supported: system parameters are not built. */
+/** Sets a system parameter of the process, 0 or 1. Results are deterministic and memory consistent with
+ *  either. */
 ACL_FUNC_VISIBILITY aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 
 /** Makes the device, and its default context, the current one of the thread. Counts one use of it. */
@@ -604,10 +605,10 @@ ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventR
 /** Whether all waits of streams for the event are over. */
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus* status);
 
-/** A handle of the event for another process. Not supported: sharing between processes is not built. */
+/** A handle of an event made with ACL_EVENT_IPC for other processes of the user. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle* handle);
 
-/** The event of another process. Not supported: sharing between processes is not built. */
+/** The event of another process; each may record it, and the others wait for that. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent* event);
 
 /** Blocks until the point of the event is reached; at once when it was never recorded. */
@@ -628,15 +629,13 @@ ACL_FUNC_VISIBILITY aclError aclrtMallocCached(void** devPtr, size_t size, aclrt
 /** Where an address lies: device, pinned host memory, or neither (unregistered). */
 ACL_FUNC_VISIBILITY aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attributes);
 
-/** Makes host memory of the caller known to devices. Not supported: registering host memory is not built. */
+/** The same; flag says MAPPED, PINNED or both, which all hold. */
 ACL_FUNC_VISIBILITY aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag);
 
-/** Writes cached device memory back. Not supported: all device memory is coherent: nothing is to be
- *  flushed. */
+/** Writes cached device memory back: it is coherent, so that its caches always have been. */
 ACL_FUNC_VISIBILITY aclError aclrtMemFlush(void* devPtr, size_t size);
 
-/** Drops cached device memory. Not supported: all device memory is coherent: nothing is to be
- *  invalidated. */
+/** Drops cached device memory: it is coherent, so that no cache holds what memory does not. */
 ACL_FUNC_VISIBILITY aclError aclrtMemInvalidate(void* devPtr, size_t size);
 
 /** Frees what aclrtMalloc and its kin gave. Does not wait: queued work may still use it before it is
@@ -663,12 +662,13 @@ ACL_FUNC_VISIBILITY aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t 
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count,
                                               aclrtMemcpyKind kind, aclrtStream stream);
 
-/** Copies several ranges. Not supported: batches of copies are not built. */
+/** Copies several ranges and waits for that; all or, where one cannot be copied, none: failIdx is its
+ *  index. */
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyBatch(void** dsts, size_t* destMax, void** srcs, size_t* sizes,
                                               size_t numBatches, aclrtMemcpyBatchAttr* attrs,
                                               size_t* attrsIndexes, size_t numAttrs, size_t* failIdx);
 
-/** Enqueues copies of several ranges. Not supported: batches of copies are not built. */
+/** Enqueues copies of several ranges; see aclrtMemcpyBatch and aclrtMemcpyAsync. */
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMax, void** srcs, size_t* sizes,
                                                    size_t numBatches, aclrtMemcpyBatchAttr* attrs,
                                                    size_t* attrsIndexes, size_t numAttrs, size_t* failIndex,
@@ -692,25 +692,25 @@ ACL_FUNC_VISIBILITY aclError aclrtMemcpy2dAsync(void* dst, size_t dpitch, const 
 ACL_FUNC_VISIBILITY aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count,
                                               aclrtStream stream);
 
-/** Reserves a range of device addresses. Not supported: virtual memory management is not built. */
+/** Reserves device addresses without memory, of whole pages: of 4 KiB, with flags 1 of 2 MiB. */
 ACL_FUNC_VISIBILITY aclError aclrtReserveMemAddress(void** virPtr, size_t size, size_t alignment,
                                                     void* expectPtr, uint64_t flags);
 
-/** Ends aclrtReserveMemAddress. Not supported: virtual memory management is not built. */
+/** Gives reserved addresses back, in which nothing may be mapped. */
 ACL_FUNC_VISIBILITY aclError aclrtReleaseMemAddress(void* virPtr);
 
-/** Allocates memory without an address. Not supported: virtual memory management is not built. */
+/** Allocates memory without an address, of whole pages; zeroed. */
 ACL_FUNC_VISIBILITY aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size,
                                                  const aclrtPhysicalMemProp* prop, uint64_t flags);
 
-/** Frees memory without an address. Not supported: virtual memory management is not built. */
+/** Ends the handle. The memory goes with its last mapping. */
 ACL_FUNC_VISIBILITY aclError aclrtFreePhysical(aclrtDrvMemHandle handle);
 
-/** Gives memory an address of a reserved range. Not supported: virtual memory management is not built. */
+/** Gives memory, from `offset` on, an address of a reserved range. It is device memory there. */
 ACL_FUNC_VISIBILITY aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle,
                                          uint64_t flags);
 
-/** Ends aclrtMapMem. Not supported: virtual memory management is not built. */
+/** Ends the mapping that starts there. Does not wait: queued work may still use the memory. */
 ACL_FUNC_VISIBILITY aclError aclrtUnmapMem(void* virPtr);
 
 /** Creates a stream of priority 0 in the current context. */
@@ -758,14 +758,14 @@ ACL_FUNC_VISIBILITY aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo* group
                                                      aclrtGroupAttr attr, void* attrValue, size_t valueLen,
                                                      size_t* paramRetSize);
 
-/** Whether a device reaches the memory of another. Not supported: peer access control is not built. */
+/** Whether a device can be let reach the memory of another: every two can. */
 ACL_FUNC_VISIBILITY aclError aclrtDeviceCanAccessPeer(int32_t* canAccessPeer, int32_t deviceId,
                                                       int32_t peerDeviceId);
 
-/** Lets the current device reach the memory of another. Not supported: peer access control is not built. */
+/** Lets the current device reach the memory of another. Copies between two devices need it of one. */
 ACL_FUNC_VISIBILITY aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags);
 
-/** Ends aclrtDeviceEnablePeerAccess. Not supported: peer access control is not built. */
+/** Ends aclrtDeviceEnablePeerAccess. */
 ACL_FUNC_VISIBILITY aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId);
 
 /** Free and total bytes of the memory that all devices of the process share. */
@@ -774,23 +774,25 @@ ACL_FUNC_VISIBILITY aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, si
 /** A figure of a device: cores (the CPUs that the process may use) or bytes of memory. */
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t* value);
 
-/** Limits how long a stream waits for an event. Not supported: time limits of single tasks are not built. */
+/** Limits, in seconds, how long a stream waits for an event; 0: for ever. Longer is an error of the
+ *  stream. */
 ACL_FUNC_VISIBILITY aclError aclrtSetOpWaitTimeout(uint32_t timeout);
 
-/** Limits how long a task runs. Not supported: time limits of single tasks are not built. */
+/** Limits, in seconds, how long a task of a device runs; 0: for ever. Longer is an error of its stream,
+ *  once it ends. */
 ACL_FUNC_VISIBILITY aclError aclrtSetOpExecuteTimeOut(uint32_t timeout);
 
-/** Turns detection of overflow on or off. Not supported: overflow detection is not built. */
+/** Turns detection of overflow off (0), as it is. */
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag);
 
-/** Whether overflow is detected. Not supported: overflow detection is not built. */
+/** Whether overflow is detected: 0. */
 ACL_FUNC_VISIBILITY aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t* flag);
 
-/** How busy a device is. Not supported: utilisation is not measured. */
+/** Percent of the memory in use; cores are not measured (DEVICE_UTILIZATION_NOT_SUPPORT). */
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceUtilizationRate(int32_t deviceId,
                                                            aclrtUtilizationInfo* utilizationInfo);
 
-/** Saturation or infinity on overflow. Not supported: overflow detection is not built. */
+/** What overflow gives: infinity (ACL_RT_OVERFLOW_MODE_INFNAN). */
 ACL_FUNC_VISIBILITY aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode);
 
 /** Whether something overflowed. Not supported: overflow detection is not built. */
@@ -799,7 +801,7 @@ ACL_FUNC_VISIBILITY aclError aclrtGetOverflowStatus(void* outputAddr, size_t out
 /** Forgets overflows. Not supported: overflow detection is not built. */
 ACL_FUNC_VISIBILITY aclError aclrtResetOverflowStatus(aclrtStream stream);
 
-/** Enqueues an operation on caches. Not supported: cache operations are not built. */
+/** Enqueues an operation on caches: a prefetch; the others hold at any time for coherent memory. */
 ACL_FUNC_VISIBILITY aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream);
 
 /** Memory with uncorrectable errors. Not supported: the memory has no uncorrectable errors to list or
@@ -822,45 +824,45 @@ ACL_FUNC_VISIBILITY aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo
 /** Drops the work that has not started. The next synchronisation returns ACL_ERROR_RT_STREAM_ABORT. */
 ACL_FUNC_VISIBILITY aclError aclrtStreamAbort(aclrtStream stream);
 
-/** Cores that the device may use. Not supported: core limits are not built. */
+/** Cores of a kind that work of the device may use. */
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type,
                                                     uint32_t* value);
 
-/** Limits the cores that the device may use. Not supported: core limits are not built. */
+/** Limits the cores, and so the threads, that work enqueued later on the device uses. */
 ACL_FUNC_VISIBILITY aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type,
                                                     uint32_t value);
 
-/** Ends aclrtSetDeviceResLimit. Not supported: core limits are not built. */
+/** Ends aclrtSetDeviceResLimit. */
 ACL_FUNC_VISIBILITY aclError aclrtResetDeviceResLimit(int32_t deviceId);
 
-/** Cores that the stream may use. Not supported: core limits are not built. */
+/** Cores of a kind that the stream is limited to. */
 ACL_FUNC_VISIBILITY aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type,
                                                     uint32_t* value);
 
-/** Ends aclrtSetStreamResLimit. Not supported: core limits are not built. */
+/** Ends aclrtSetStreamResLimit. */
 ACL_FUNC_VISIBILITY aclError aclrtResetStreamResLimit(aclrtStream stream);
 
-/** Applies the limits of the stream to the calling thread. Not supported: core limits are not built. */
+/** Makes the limits of the stream hold for what the calling thread enqueues, before those of the device. */
 ACL_FUNC_VISIBILITY aclError aclrtUseStreamResInCurrentThread(aclrtStream stream);
 
-/** Ends aclrtUseStreamResInCurrentThread. Not supported: core limits are not built. */
+/** Ends aclrtUseStreamResInCurrentThread. */
 ACL_FUNC_VISIBILITY aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream);
 
-/** Cores that work of the calling thread may use. Not supported: core limits are not built. */
+/** Cores that work of the calling thread may use. */
 ACL_FUNC_VISIBILITY aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t* value);
 
-/** Limits how long a task runs. Not supported: time limits of single tasks are not built. */
+/** The same in microseconds; actualTimeout is the limit set. */
 ACL_FUNC_VISIBILITY aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t* actualTimeout);
 
-/** Enqueues writing a value to device memory. Not supported: value writes and waits are not built. */
+/** Enqueues writing 8 bytes to device memory. */
 ACL_FUNC_VISIBILITY aclError aclrtValueWrite(void* devAddr, uint64_t value, uint32_t flag,
                                              aclrtStream stream);
 
-/** Enqueues waiting for a value in device memory. Not supported: value writes and waits are not built. */
+/** Later work of the stream waits until 8 bytes of device memory compare with value as an
+ *  ACL_STREAM_WAIT_VALUE_ constant says. */
 ACL_FUNC_VISIBILITY aclError aclrtValueWait(void* devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 
-/** Sets an attribute of the stream. Not supported: stream attributes are not built;
- *  aclrtSetStreamFailureMode sets the failure mode. */
+/** Sets an attribute of the stream: ACL_STREAM_ATTR_FAILURE_MODE; see aclrtSetStreamFailureMode. */
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
                                                      aclrtStreamAttrValue* value);
 
@@ -918,7 +920,7 @@ ACL_FUNC_VISIBILITY aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle* ha
 /** Creates a stream as configured; see aclrtCreateStreamWithConfig. */
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamV2(aclrtStream* stream, const aclrtStreamConfigHandle* handle);
 
-/** Saturation or infinity on overflow. Not supported: overflow detection is not built. */
+/** What overflow gives: infinity (ACL_RT_OVERFLOW_MODE_INFNAN). */
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode* mode);
 
 /** Names the thread that runs CPU operators of models on the stream. Not supported: CPU operators inside
@@ -956,20 +958,21 @@ ACL_FUNC_VISIBILITY aclError aclrtBinaryGetFunction(const aclrtBinHandle binHand
 ACL_FUNC_VISIBILITY aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t blockDim,
                                                const void* argsData, size_t argsSize, aclrtStream stream);
 
-/** A handle of memory for another process. Not supported: virtual memory management is not built. */
+/** A handle of memory for other processes of the user. flags 0: processes that
+ *  aclrtMemSetPidToShareableHandle names; 1: any. */
 ACL_FUNC_VISIBILITY aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle,
                                                              aclrtMemHandleType handleType, uint64_t flags,
                                                              uint64_t* shareableHandle);
 
-/** The memory of another process. Not supported: virtual memory management is not built. */
+/** The memory of another process, to be mapped on the device. It outlives its exporter. */
 ACL_FUNC_VISIBILITY aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId,
                                                                aclrtDrvMemHandle* handle);
 
-/** Names the processes that may import. Not supported: virtual memory management is not built. */
+/** Lets further processes import by the handle. */
 ACL_FUNC_VISIBILITY aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t* pid,
                                                              size_t pidNum);
 
-/** The unit of sizes of memory without an address. Not supported: virtual memory management is not built. */
+/** What sizes of memory without an address are rounded up to, or best a multiple of. */
 ACL_FUNC_VISIBILITY aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop,
                                                               aclrtMemGranularityOptions option,
                                                               size_t* granularity);
@@ -986,30 +989,31 @@ ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
 /** Microseconds from the start of the system until the event was reached. */
 ACL_FUNC_VISIBILITY aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t* timestamp);
 
-/** Makes host memory of the caller known to devices. Not supported: registering host memory is not built. */
+/** Makes host memory of the caller pinned, and usable by devices at the same address. */
 ACL_FUNC_VISIBILITY aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
                                                void** devPtr);
 
-/** Ends aclrtHostRegister. Not supported: registering host memory is not built. */
+/** Ends aclrtHostRegister. Queued work must not use the memory any more. */
 ACL_FUNC_VISIBILITY aclError aclrtHostUnregister(void* ptr);
 
-/** A key of device memory for another process. Not supported: sharing between processes is not built. */
+/** A key (65 bytes) of whole pages of an allocation for other processes of the user. flags 0: processes
+ *  that aclrtIpcMemSetImportPid names; 1: any. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemGetExportKey(void* devPtr, size_t size, char* key, size_t length,
                                                      uint64_t flags);
 
-/** Names the processes that may import. Not supported: sharing between processes is not built. */
+/** Lets further processes import by the key. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemSetImportPid(const char* key, int32_t* pid, size_t count);
 
-/** The device memory of another process. Not supported: sharing between processes is not built. */
+/** The memory of another process, on the current device. It outlives its exporter. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemImportByKey(void** devPtr, const char* key, uint64_t flags);
 
-/** Ends the use of a key. Not supported: sharing between processes is not built. */
+/** Ends an import by the key; in the process that exported it, the key. */
 ACL_FUNC_VISIBILITY aclError aclrtIpcMemClose(const char* key);
 
 /** A number of the stream that no other stream of the process has. */
 ACL_FUNC_VISIBILITY aclError aclrtStreamGetId(aclrtStream stream, int32_t* streamId);
 
-/** Limits the cores that the stream may use. Not supported: core limits are not built. */
+/** Limits the cores of work that threads enqueue under aclrtUseStreamResInCurrentThread. */
 ACL_FUNC_VISIBILITY aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type,
                                                     uint32_t value);
 

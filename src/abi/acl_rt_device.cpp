@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include "abi/call.h"
 #include "abi/device_use.h"
@@ -15,19 +14,28 @@
 #include "acl/acl.h"
 #include "runtime/arena.h"
 #include "runtime/device.h"
+#include "runtime/limits.h"
 
 using namespace anynpu;
 
 namespace {
 
-int checked_device(int64_t id) {
-  require(id >= 0 && id < device_count(), ErrorCode::kInvalidDevice, "deviceId is ", id, "; 0 to ",
+int checked_device(int64_t id, const char* argument = "deviceId") {
+  require(id >= 0 && id < device_count(), ErrorCode::kInvalidDevice, argument, " is ", id, "; 0 to ",
           device_count() - 1, " are accepted");
   return static_cast<int>(id);
 }
 
-/// How many CPUs the process may use: what stands here for cores of every kind.
-int64_t core_count() { return std::max(1u, std::thread::hardware_concurrency()); }
+/// Changes whether the current device reaches a peer.
+void let_reach_peer(int32_t id, bool reaches) {
+  Device& device = Device::get(Context::current()->device());
+  const Device& peer = Device::get(checked_device(id, "peerDeviceId"));
+  abi::check(&peer != &device, ACL_ERROR_RT_INVALID_DEVICEID, "peerDeviceId is ", id,
+             ", the current device; another one is accepted");
+  abi::check(reaches || device.reaches(peer), ACL_ERROR_RT_PARAM_INVALID, "device ", device.index(),
+             " was not let reach device ", id);
+  device.set_reaches(peer, reaches);
+}
 
 uint64_t hash_of_machine() {
   std::ifstream file("/etc/machine-id");
@@ -38,17 +46,23 @@ uint64_t hash_of_machine() {
   return hash;
 }
 
-int64_t device_attribute(aclrtDevAttr attribute) {
+int64_t device_attribute(int device, aclrtDevAttr attribute) {
   switch (attribute) {
+    case ACL_DEV_ATTR_AICPU_CORE_NUM:
     case ACL_DEV_ATTR_AICORE_CORE_NUM:
     case ACL_DEV_ATTR_CUBE_CORE_NUM:
     case ACL_DEV_ATTR_VECTOR_CORE_NUM:
       return core_count();
     case ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE:
       return static_cast<int64_t>(MemoryBudget::instance().total());
+    case ACL_DEV_ATTR_L2_CACHE_SIZE:
+      return std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE));
+    case ACL_DEV_ATTR_PHY_CHIP_ID:
+      return device;
     default:
       abi::fail(ACL_ERROR_FEATURE_UNSUPPORTED, "attr is ", attribute,
-                "; the numbers of AI, cube and vector cores and the size of the memory are supported");
+                "; the numbers of cores and of the chip and the sizes of the memory and the L2 cache are "
+                "supported");
   }
 }
 
@@ -108,10 +122,8 @@ aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus* deviceStatu
 }
 
 aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t* value) {
-  return abi::call("aclrtGetDeviceInfo", [&] {
-    (void)checked_device(deviceId);
-    abi::out(value, "value") = device_attribute(attr);
-  });
+  return abi::call("aclrtGetDeviceInfo",
+                   [&] { abi::out(value, "value") = device_attribute(checked_device(deviceId), attr); });
 }
 
 aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int64_t* value) {
@@ -153,6 +165,24 @@ aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
     abi::out(total, "total") = budget.total();
     free_bytes = budget.total() - budget.committed();
   });
+}
+
+aclError aclrtDeviceCanAccessPeer(int32_t* canAccessPeer, int32_t deviceId, int32_t peerDeviceId) {
+  return abi::call("aclrtDeviceCanAccessPeer", [&] {
+    const int device = checked_device(deviceId), peer = checked_device(peerDeviceId, "peerDeviceId");
+    abi::out(canAccessPeer, "canAccessPeer") = device != peer;
+  });
+}
+
+aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags) {
+  return abi::call("aclrtDeviceEnablePeerAccess", [&] {
+    abi::check(flags == 0, ACL_ERROR_INVALID_PARAM, "flags is ", flags, "; 0 is accepted");
+    let_reach_peer(peerDeviceId, true);
+  });
+}
+
+aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId) {
+  return abi::call("aclrtDeviceDisablePeerAccess", [&] { let_reach_peer(peerDeviceId, false); });
 }
 
 aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {

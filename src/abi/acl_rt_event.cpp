@@ -1,12 +1,15 @@
 // Events of acl_rt.h.
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "abi/call.h"
 #include "abi/handle.h"
 #include "abi/limits.h"
 #include "acl/acl.h"
 #include "runtime/device.h"
+#include "runtime/shared_event.h"
 
 using namespace anynpu;
 
@@ -19,12 +22,12 @@ void create_event(aclrtEvent* place, uint32_t flags) {
   aclrtEvent& created = abi::out(place, "event");
   abi::check((flags & ~kKnownFlags) == 0, ACL_ERROR_INVALID_PARAM, "flag is ", flags,
              "; the ACL_EVENT_ constants and their combinations are accepted");
-  abi::check((flags & ACL_EVENT_IPC) == 0, ACL_ERROR_FEATURE_UNSUPPORTED,
-             "flag has ACL_EVENT_IPC; sharing between processes is not built");
+  const bool shared = (flags & ACL_EVENT_IPC) != 0;
+  abi::check(!shared || (flags & ACL_EVENT_TIME_LINE) == 0, ACL_ERROR_INVALID_PARAM, "flag is ", flags,
+             "; an event of several processes (ACL_EVENT_IPC) has no time (ACL_EVENT_TIME_LINE)");
   (void)Context::current();
-  auto event = std::make_shared<abi::FlaggedEvent>();
-  event->flags = flags;
-  created = abi::new_handle(std::move(event));
+  created = abi::new_handle(shared ? std::make_shared<abi::FlaggedEvent>(SharedEvent::create(), flags)
+                                   : std::make_shared<abi::FlaggedEvent>(flags));
 }
 
 /// In a fork no event is ever reached, which whoever asks must be told.
@@ -36,8 +39,9 @@ std::shared_ptr<abi::FlaggedEvent> event_of(aclrtEvent handle, const char* argum
 /// The event of a handle, made for waits of streams.
 std::shared_ptr<abi::FlaggedEvent> waitable_event(aclrtEvent handle) {
   auto event = event_of(handle);
-  abi::check((event->flags & (ACL_EVENT_SYNC | ACL_EVENT_EXTERNAL)) != 0, ACL_ERROR_RT_PARAM_INVALID,
-             "event was made with flag ", event->flags, "; this needs one made with ACL_EVENT_SYNC");
+  abi::check((event->flags & (ACL_EVENT_SYNC | ACL_EVENT_EXTERNAL | ACL_EVENT_IPC)) != 0,
+             ACL_ERROR_RT_PARAM_INVALID, "event was made with flag ", event->flags,
+             "; this needs one made with ACL_EVENT_SYNC");
   return event;
 }
 
@@ -106,7 +110,7 @@ aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event) {
     const auto waiting = abi::stream_or_default(stream);
     const auto recording = waited->event.recording();
     if (recording == nullptr || recording->done()) return;
-    waiting->wait(recording);
+    waiting->wait(recording, time_limits().wait);
     auto over = waiting->record();
     std::lock_guard lock(waited->mutex);
     std::erase_if(waited->waits, [](const auto& point) { return point->done(); });
@@ -159,6 +163,27 @@ aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t* timestamp) {
     const auto since_start = ::timestamp(event, "event").time_since_epoch();
     abi::out(timestamp, "timestamp") =
         std::chrono::duration_cast<std::chrono::microseconds>(since_start).count();
+  });
+}
+
+aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle* handle) {
+  return abi::call("aclrtIpcGetEventHandle", [&] {
+    const auto found = event_of(event);
+    aclrtIpcEventHandle& place = abi::out(handle, "handle");
+    abi::check(found->event.shared() != nullptr, ACL_ERROR_RT_PARAM_INVALID, "event was made with flag ",
+               found->flags, "; this needs one made with ACL_EVENT_IPC");
+    const std::string key = found->event.shared()->export_key();
+    static_assert(sizeof(place.reserved) == 64);
+    key.copy(place.reserved, sizeof(place.reserved));
+  });
+}
+
+aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent* event) {
+  return abi::call("aclrtIpcOpenEventHandle", [&] {
+    aclrtEvent& place = abi::out(event, "event");
+    (void)Context::current();
+    const std::string_view key(handle.reserved, sizeof(handle.reserved));
+    place = abi::new_handle(std::make_shared<abi::FlaggedEvent>(SharedEvent::import(key), ACL_EVENT_IPC));
   });
 }
 

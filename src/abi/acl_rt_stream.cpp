@@ -40,6 +40,12 @@ void synchronize(aclrtStream handle, int32_t timeout) {
              "work of the stream is not done after timeout = ", timeout, " ms");
 }
 
+void set_failure_mode(aclrtStream stream, uint64_t mode) {
+  abi::check(mode <= ACL_STOP_ON_FAILURE, ACL_ERROR_INVALID_PARAM, "mode is ", mode,
+             "; ACL_CONTINUE_ON_FAILURE and ACL_STOP_ON_FAILURE are accepted");
+  abi::stream_or_default(stream)->set_stop_on_failure(mode == ACL_STOP_ON_FAILURE);
+}
+
 /// A function of the user, which must not be null.
 template <class Function>
 Function checked_function(Function function, const char* argument) {
@@ -136,10 +142,16 @@ aclError aclrtStreamAbort(aclrtStream stream) {
 }
 
 aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode) {
-  return abi::call("aclrtSetStreamFailureMode", [&] {
-    abi::check(mode <= ACL_STOP_ON_FAILURE, ACL_ERROR_INVALID_PARAM, "mode is ", mode,
-               "; ACL_CONTINUE_ON_FAILURE and ACL_STOP_ON_FAILURE are accepted");
-    abi::stream_or_default(stream)->set_stop_on_failure(mode == ACL_STOP_ON_FAILURE);
+  return abi::call("aclrtSetStreamFailureMode", [&] { set_failure_mode(stream, mode); });
+}
+
+aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
+                                 aclrtStreamAttrValue* value) {
+  return abi::call("aclrtSetStreamAttribute", [&] {
+    const aclrtStreamAttrValue& given = abi::out(value, "value");
+    abi::check(stmAttrType == ACL_STREAM_ATTR_FAILURE_MODE, ACL_ERROR_FEATURE_UNSUPPORTED, "stmAttrType is ",
+               stmAttrType, "; ACL_STREAM_ATTR_FAILURE_MODE is supported");
+    set_failure_mode(stream, given.failureMode);
   });
 }
 

@@ -40,6 +40,8 @@ aclError published(ErrorCode code) {
       return ACL_ERROR_RT_MEMORY_ALLOCATION;
     case ErrorCode::kTimeout:
       return ACL_ERROR_RT_WAIT_TIMEOUT;
+    case ErrorCode::kTaskTimeout:
+      return ACL_ERROR_RT_TASK_TIMEOUT;
     case ErrorCode::kAborted:
       return ACL_ERROR_RT_STREAM_ABORT;
     case ErrorCode::kDeviceAborted:
@@ -50,6 +52,10 @@ aclError published(ErrorCode code) {
       return ACL_ERROR_RT_STREAM_NO_CB_REG;
     case ErrorCode::kThreadNotSubscribed:
       return ACL_ERROR_RT_THREAD_SUBSCRIBE;
+    case ErrorCode::kNoPermission:
+      return ACL_ERROR_RT_NO_PERMISSION;
+    case ErrorCode::kPeerFailed:
+      return ACL_ERROR_RT_IPC_ERROR;
     case ErrorCode::kForked:
       return ACL_ERROR_RT_DEV_SETUP_ERROR;
     case ErrorCode::kUnsupported:
@@ -124,6 +130,16 @@ aclError call_erased(const char* function, void (*body)(void*), void* closure) {
 
 aclError unsupported(const char* function, const char* why) noexcept {
   return call(function, [&] { raise(ErrorCode::kUnsupported, "not supported: ", why); });
+}
+
+aclError published(const std::exception_ptr& error) noexcept try {
+  std::rethrow_exception(error);
+} catch (...) {
+  try {
+    return describe_current_exception().first;
+  } catch (...) {  // there is no memory for the text
+    return ACL_ERROR_BAD_ALLOC;
+  }
 }
 
 const char* recent_messages() noexcept try {

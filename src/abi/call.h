@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <type_traits>
 #include <utility>
 
@@ -60,6 +61,9 @@ T call_or(std::type_identity_t<T> otherwise, const char* function, F body) {
 aclError unsupported(const char* function, const char* why) noexcept;
 
 const char* error_name(aclError code);
+
+/// The published code of an exception.
+aclError published(const std::exception_ptr& error) noexcept;
 
 /// What failed in the calling thread since the last call of this function, newest first, or null. The text
 /// lives until the next call.

@@ -26,6 +26,10 @@ struct ForgetReleased {
 void unuse_device(int device, bool all) {
   const ForgetReleased forget;
   Context::unuse_default(device, all);
+  if (Context::uses_of_default(device) == 0)
+    take_handles_if(Kind::kPhysicalMemory, [device](const void* object) {
+      return static_cast<const PhysicalMemory*>(object)->device() == device;
+    });
 }
 
 void end_all_devices() {

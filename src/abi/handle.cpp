@@ -13,8 +13,14 @@
 namespace anynpu::abi {
 namespace {
 
-constexpr const char* kKindNames[] = {
-    "a context", "a stream", "an event", "a stream configuration", "a data buffer", "a tensor description"};
+constexpr const char* kKindNames[] = {"a context",
+                                      "a stream",
+                                      "an event",
+                                      "a stream configuration",
+                                      "a data buffer",
+                                      "a tensor description",
+                                      "a handle of physical memory",
+                                      "the report of a failed task"};
 constexpr int kKindShift = 56;  // no address of a process has these bits
 
 struct Entry {

@@ -9,6 +9,7 @@
 #include "acl/acl_rt.h"
 #include "runtime/context.h"
 #include "runtime/event.h"
+#include "runtime/physical_memory.h"
 #include "runtime/stream.h"
 
 namespace anynpu::abi {
@@ -21,14 +22,27 @@ struct StreamInContext {
 
 /// An event, its ACL_EVENT_ flags, and the points in streams at which waits for it are over.
 struct FlaggedEvent {
+  explicit FlaggedEvent(uint32_t with_flags) : flags(with_flags) {}
+  FlaggedEvent(std::shared_ptr<SharedEvent> shared, uint32_t with_flags)
+      : event(std::move(shared)), flags(with_flags) {}
+
   Event event;
-  uint32_t flags;
+  const uint32_t flags;
   std::mutex mutex;
   std::vector<std::shared_ptr<Recording>> waits;  // guarded by mutex
 };
 
 /// What a handle stands for.
-enum class Kind : uint8_t { kContext, kStream, kEvent, kStreamConfig, kDataBuffer, kTensorDesc };
+enum class Kind : uint8_t {
+  kContext,
+  kStream,
+  kEvent,
+  kStreamConfig,
+  kDataBuffer,
+  kTensorDesc,
+  kPhysicalMemory,
+  kExceptionInfo
+};
 
 template <class T>
 struct KindOf;
@@ -46,6 +60,8 @@ template <>
 struct KindOf<aclDataBuffer> : KindIs<Kind::kDataBuffer> {};
 template <>
 struct KindOf<aclTensorDesc> : KindIs<Kind::kTensorDesc> {};
+template <>
+struct KindOf<PhysicalMemory> : KindIs<Kind::kPhysicalMemory> {};
 
 // A handle is a number in the guise of a pointer: the kind, and a number that is never used again. So a
 // destroyed handle is known as such for ever, any other value as foreign, and none is ever dereferenced.

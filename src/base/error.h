@@ -16,11 +16,14 @@ enum class ErrorCode {
   kAlreadyDone,          ///< initialise or finalise repeated
   kOutOfMemory,          ///< the device memory budget or the host ran out
   kTimeout,              ///< a time limit passed before the work was done
+  kTaskTimeout,          ///< a task ran longer than tasks may
   kAborted,              ///< the work was dropped by an abort of its stream
   kDeviceAborted,        ///< the work was dropped by an abort of all of its device's work
   kAlreadySubscribed,    ///< the callbacks of the stream belong to a thread already
   kStreamNotSubscribed,  ///< the callbacks of the stream belong to no thread, or to another one
   kThreadNotSubscribed,  ///< no stream's callbacks belong to the thread
+  kNoPermission,         ///< another process does not let this one use what it exports
+  kPeerFailed,           ///< another process, whose work or answer is needed, is gone or does not answer
   kForked,               ///< the process is a fork of one that had started the device
   kUnsupported,          ///< a published feature that is not built
   kInternal,             ///< a defect of this library

@@ -30,4 +30,18 @@ void parallel_ranges(size_t size, size_t grain, const std::function<void(size_t,
     function(std::min(size, part * step), std::min(size, (part + 1) * step));
 }
 
+ThreadLimit::ThreadLimit([[maybe_unused]] int most) {
+#ifdef _OPENMP
+  if (most == 0 || most >= omp_get_max_threads()) return;
+  before_ = omp_get_max_threads();
+  omp_set_num_threads(most);
+#endif
+}
+
+ThreadLimit::~ThreadLimit() {
+#ifdef _OPENMP
+  if (before_ != 0) omp_set_num_threads(before_);
+#endif
+}
+
 }  // namespace anynpu

@@ -2,16 +2,19 @@
 
 #include <array>
 #include <exception>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/thread_state.h"
+#include "runtime/address_range.h"
 #include "runtime/callbacks.h"
 #include "runtime/device.h"
 #include "runtime/memory.h"
 #include "runtime/running.h"
+#include "runtime/sharing.h"
 
 namespace anynpu {
 namespace {
@@ -24,9 +27,6 @@ struct Chosen {
 };
 std::shared_ptr<Context>& chosen() { return thread_state<Chosen>().context; }
 
-/// How long an allocation that does not fit waits for memory that is freed once queued work is done.
-constexpr auto kFreeingLimit = std::chrono::seconds(2);
-
 /// The default context of a device, and what ends with it.
 struct Default {
   std::mutex mutex;
@@ -34,6 +34,12 @@ struct Default {
   bool released = false;  // by unuse_default(), until the next use
   std::shared_ptr<Context> context;
   std::set<void*> memory;
+  std::map<void*, std::shared_ptr<AddressRange>> ranges;
+  struct Imported {
+    std::shared_ptr<ImportedMemory> memory;
+    uint64_t uses;
+  };
+  std::map<std::string, Imported> imports;  // by key
 };
 
 Default& default_entry(int device) {
@@ -129,6 +135,8 @@ void Context::end_default(int device, std::unique_lock<std::mutex> lock) {
   entry.released = true;
   const auto context = std::exchange(entry.context, nullptr);
   const auto memory = std::exchange(entry.memory, {});
+  auto ranges = std::exchange(entry.ranges, {});
+  auto imports = std::exchange(entry.imports, {});
   lock.unlock();
   // The context ends first: its streams are shared with whoever uses the device next.
   if (context != nullptr) context->end();
@@ -136,11 +144,16 @@ void Context::end_default(int device, std::unique_lock<std::mutex> lock) {
     const auto changing = change_memory();
     for (void* address : memory) of_device.arena().retire(address);
   }
+  ranges.clear();
+  imports.clear();
   std::exception_ptr error;
   keep_first_error(error, [&] { of_device.synchronize(); });
   Device::after_work([&arena = of_device.arena(), memory] {
     for (void* address : memory) arena.give_back_retired(address);
   });
+  of_device.core_limits().reset();
+  for (int peer = 0; peer < device_count(); ++peer)
+    if (Device::started(peer)) of_device.set_reaches(Device::get(peer), false);
   Device::wait_for_after_work(kFreeingLimit);  // what was freed before is given back too
   if (error) std::rethrow_exception(error);
 }
@@ -164,6 +177,16 @@ std::vector<std::shared_ptr<Stream>> Context::live_streams() {
   return streams;
 }
 
+void Context::set_parameter(size_t number, int64_t value) {
+  std::lock_guard lock(mutex_);
+  parameters_.at(number) = value;
+}
+
+std::optional<int64_t> Context::parameter(size_t number) {
+  std::lock_guard lock(mutex_);
+  return parameters_.at(number);
+}
+
 void Context::end() {
   released_ = true;
   for (const auto& stream : live_streams()) Callbacks::instance().end(*stream);
@@ -185,13 +208,7 @@ void Context::release() {
 
 void* Context::allocate(size_t size) {
   Device& device = Device::get(device_);
-  void* address = nullptr;
-  try {
-    address = device.arena().allocate(size);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfMemory || !Device::wait_for_after_work(kFreeingLimit)) throw;
-    address = device.arena().allocate(size);
-  }
+  void* address = Device::with_freed_memory([&] { return device.arena().allocate(size); });
   Default& entry = default_entry(device_);
   std::lock_guard lock(entry.mutex);
   entry.memory.insert(address);
@@ -215,6 +232,71 @@ void Context::free(void* address) {
     device->arena().retire(address);
   }
   Device::after_work([&arena = device->arena(), address] { arena.give_back_retired(address); });
+}
+
+void* Context::reserve(size_t size, size_t alignment) {
+  auto range = std::make_shared<AddressRange>(Device::get(device_), size, alignment);
+  void* address = range->begin();
+  Default& entry = default_entry(device_);
+  std::lock_guard lock(entry.mutex);
+  entry.ranges.emplace(address, std::move(range));
+  return address;
+}
+
+std::shared_ptr<AddressRange> Context::range_of(const void* address) {
+  Device::require_usable();
+  if (const Device* device = Device::of(address)) {
+    Default& entry = default_entry(device->index());
+    std::lock_guard lock(entry.mutex);
+    const auto after = entry.ranges.upper_bound(const_cast<void*>(address));
+    if (after != entry.ranges.begin() && std::prev(after)->second->contains(address))
+      return std::prev(after)->second;
+  }
+  raise(ErrorCode::kInvalidArgument, "device memory: ", address, " lies in no reserved range of addresses");
+}
+
+void Context::release_range(void* address) {
+  const auto range = range_of(address);
+  require(range->begin() == address && !range->mapped(), ErrorCode::kInvalidArgument,
+          "device memory: ", address,
+          range->begin() == address ? " starts a reserved range in which memory is mapped; unmap it first"
+                                    : " is not the start of its reserved range of addresses");
+  Default& entry = default_entry(Device::of(address)->index());
+  std::lock_guard lock(entry.mutex);
+  require(entry.ranges.erase(address) != 0, ErrorCode::kInvalidArgument, "device memory: the range at ",
+          address, " was released already");
+}
+
+void* Context::import(const std::string& key) {
+  Default& entry = default_entry(device_);
+  std::unique_lock lock(entry.mutex);
+  if (const auto found = entry.imports.find(key); found != entry.imports.end()) {
+    ++found->second.uses;
+    return found->second.memory->address();
+  }
+  lock.unlock();  // the exporter may take its time
+  auto memory = std::make_shared<ImportedMemory>(key, Device::get(device_));
+  lock.lock();
+  auto& imported = entry.imports.try_emplace(key, Default::Imported{std::move(memory), 0}).first->second;
+  ++imported.uses;
+  return imported.memory->address();
+}
+
+bool Context::end_import(const std::string& key) {
+  Device::require_usable();
+  for (int device = 0; device < device_count(); ++device) {
+    std::shared_ptr<ImportedMemory> last;  // goes without the lock
+    Default& entry = default_entry(device);
+    std::lock_guard lock(entry.mutex);
+    const auto found = entry.imports.find(key);
+    if (found == entry.imports.end()) continue;
+    if (--found->second.uses == 0) {
+      last = std::move(found->second.memory);
+      entry.imports.erase(found);
+    }
+    return true;
+  }
+  return false;
 }
 
 }  // namespace anynpu

@@ -1,16 +1,23 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/stream.h"
 #include "runtime/weak_streams.h"
 
 namespace anynpu {
+
+class AddressRange;
+
+constexpr size_t kSystemParameters = 3;
 
 /// What a thread works in: a device, a default stream, and the streams made in it. Each device has a default
 /// context that its users share; more can be created. Current in a thread is, on the thread's device, the
@@ -41,17 +48,36 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::shared_ptr<Stream>& default_stream() const { return default_stream_; }
   std::shared_ptr<Stream> create_stream(StreamConfig config);
 
+  /// What a user set for work of the context, by number of the parameter; not set: nothing.
+  void set_parameter(size_t number, int64_t value);
+  std::optional<int64_t> parameter(size_t number);
+
   /// Raises kInvalidArgument in a task of one of its streams, for which release() would wait.
   void require_outside_tasks();
   /// From now on it is current nowhere; waits for the work of its streams and raises its first error.
   void release();
 
-  /// Device memory of the context's device, which lives until it is freed or the default context released.
-  /// When there is too little, waits a moment for memory that was freed and is still used by queued work.
+  // What follows lives until it is given back, or the default context of its device released. Giving back
+  // does not wait: work that is queued on the device may still use the memory, which is given back after it.
+
+  /// Device memory of the context's device. When there is too little, waits a moment for memory that was
+  /// freed and is still used by queued work.
   void* allocate(size_t size);
-  /// Does not wait: work that is queued on the device may still use the memory, which is given back after it.
   /// Raises kInvalidArgument when allocate() did not give it.
   static void free(void* address);
+
+  /// Addresses of the context's device without memory; see AddressRange.
+  void* reserve(size_t size, size_t alignment);
+  /// The reserved range that holds `address`. Raises kInvalidArgument when none does.
+  static std::shared_ptr<AddressRange> range_of(const void* address);
+  /// Raises kInvalidArgument when `address` is not the start of a reserved range, or memory is mapped in it.
+  static void release_range(void* address);
+
+  /// Memory that another process exports under `key`, at an address of the context's device; a further import
+  /// of a key gives the same address. Raises what ImportedMemory does.
+  void* import(const std::string& key);
+  /// Ends one import() of `key`, on any device; false when there is none.
+  static bool end_import(const std::string& key);
 
  private:
   Context(int device, bool is_default);
@@ -66,6 +92,8 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::shared_ptr<Stream> default_stream_;
   std::atomic<bool> released_ = false;
   WeakStreams streams_;
+  std::mutex mutex_;
+  std::array<std::optional<int64_t>, kSystemParameters> parameters_;  // guarded by mutex_
 };
 
 }  // namespace anynpu

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_set>
 #include <vector>
 
+#include "base/error.h"
 #include "runtime/arena.h"
 #include "runtime/block_pool.h"
 #include "runtime/stream.h"
@@ -14,6 +17,9 @@
 namespace anynpu {
 
 constexpr int kMostDevices = 64;
+
+/// How long what needs memory waits for memory that is given back once queued work is done.
+constexpr auto kFreeingLimit = std::chrono::seconds(2);
 
 /// How many devices there are: ANYNPU_DEVICES; unset, LOCAL_WORLD_SIZE where torchrun set it, else 1. Starts
 /// nothing, so a process that only asked may fork freely.
@@ -46,6 +52,12 @@ class Device {
   std::shared_ptr<Stream> default_stream_ptr() { return default_stream_; }
   std::shared_ptr<Stream> create_stream(StreamConfig config = {});
 
+  CoreLimits& core_limits() { return core_limits_; }
+  /// Whether this device was let reach the memory of `peer`. All memory is the host's; what this restricts is
+  /// copies that name both devices.
+  bool reaches(const Device& peer) const { return reaches_[peer.index_].load(std::memory_order_relaxed); }
+  void set_reaches(const Device& peer, bool reaches) { reaches_[peer.index_] = reaches; }
+
   /// Waits for the work of all streams enqueued before the call, at most `limit`; false when it passed.
   /// Raises the first error of each stream's oldest, and kInvalidArgument in a task of the device.
   bool synchronize(std::optional<Duration> limit = std::nullopt);
@@ -62,6 +74,17 @@ class Device {
   static void after_work(UniqueFunction function);
   /// Waits for what after_work() still has to call, at most `limit`; false when that passed.
   static bool wait_for_after_work(Duration limit);
+  /// What `allocate` returns; when it raises kOutOfMemory, what it returns after memory that is freed already
+  /// was given back, for which this waits a moment.
+  template <class F>
+  static auto with_freed_memory(F allocate) {
+    try {
+      return allocate();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfMemory || !wait_for_after_work(kFreeingLimit)) throw;
+    }
+    return allocate();
+  }
 
  private:
   friend class Stream;
@@ -69,6 +92,8 @@ class Device {
   std::vector<std::shared_ptr<Stream>> live_streams() const;
 
   const int index_;
+  CoreLimits core_limits_;
+  std::array<std::atomic<bool>, kMostDevices> reaches_ = {};
   Arena arena_;
   BlockPool pool_;
   std::shared_ptr<Stream> default_stream_;

@@ -1,7 +1,10 @@
 #include "runtime/event.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "runtime/running.h"
+#include "runtime/shared_event.h"
 #include "runtime/stream.h"
 
 namespace anynpu {
@@ -22,16 +25,17 @@ bool Recording::wait(std::optional<Duration> limit) const {
   return true;
 }
 
-void Recording::complete(std::exception_ptr error) {
-  std::vector<std::shared_ptr<Stream>> waiting;
-  {
-    std::lock_guard lock(mutex_);
-    time_ = Clock::now();
-    error_ = std::move(error);
-    done_.store(true, std::memory_order_release);
-    waiting.swap(waiting_);
-  }
+std::vector<std::shared_ptr<Stream>> Recording::reach(std::exception_ptr error) {
+  std::lock_guard lock(mutex_);
+  time_ = Clock::now();
+  error_ = std::move(error);
+  done_.store(true, std::memory_order_release);
+  return std::exchange(waiting_, {});
+}
+
+void Recording::resume(const std::vector<std::shared_ptr<Stream>>& waiting) {
   reached_.notify_all();
+  if (then_) then_();
   for (const auto& stream : waiting) stream->resume();
 }
 
@@ -44,17 +48,23 @@ bool Recording::done_or_resume_later(std::shared_ptr<Stream> stream) {
 }
 
 void Event::record(Stream& stream) {
+  if (shared_ != nullptr) {
+    shared_->record(stream);
+    return;
+  }
   auto recording = stream.record();
   std::lock_guard lock(mutex_);
   recording_ = std::move(recording);
 }
 
 void Event::reset() {
+  require(shared_ == nullptr, ErrorCode::kUnsupported, "an event of several processes cannot be reset");
   std::lock_guard lock(mutex_);
   recording_.reset();
 }
 
 std::shared_ptr<Recording> Event::recording() const {
+  if (shared_ != nullptr) return shared_->recording();
   std::lock_guard lock(mutex_);
   return recording_;
 }

@@ -8,7 +8,10 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "runtime/stream.h"
 
@@ -23,6 +26,23 @@ std::atomic<bool> stopping = false;
 constexpr auto kIdle = std::chrono::seconds(2);
 
 }  // namespace
+
+void start_service_thread(const char* name, std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::string refusal;
+  try {
+    std::thread([name, body = std::move(body)] {
+      pthread_setname_np(pthread_self(), name);
+      body();
+    }).detach();
+  } catch (const std::system_error& failure) {
+    refusal = failure.what();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  require(refusal.empty(), ErrorCode::kInternal, "the runtime cannot start a thread: ", refusal);
+}
 
 /// Threads of one kind and the streams that wait for one of them, the most urgent first.
 class Executor::Threads {
@@ -83,19 +103,13 @@ class Executor::Threads {
   }
 
   bool start_thread() {
-    // Signals belong to the user's threads: Python handles them in its main thread only.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = true;
     try {
-      std::thread([this] { loop(); }).detach();
+      start_service_thread(name_, [this] { loop(); });
       ++threads_;
-    } catch (const std::system_error&) {
-      started = false;
+      return true;
+    } catch (const Error&) {
+      return false;
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return started;
   }
 
   /// Takes the most urgent stream. With mutex_ held.
@@ -122,7 +136,6 @@ class Executor::Threads {
   };
 
   void loop() {
-    pthread_setname_np(pthread_self(), name_);
     this_is_the_compute_thread = lane_ == Lane::kParallel;
     const Counted one_thread(*this, threads_);
     while (true) {

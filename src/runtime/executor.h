@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace anynpu {
@@ -21,6 +22,10 @@ using Duration = std::chrono::nanoseconds;
 
 /// Blocked threads look this often whether the runtime was shut down under them.
 constexpr Duration kShutdownPoll = std::chrono::milliseconds(100);
+
+/// Starts a detached thread of that name which takes no signals: those belong to the user's threads, Python
+/// handles them in its main thread only. Raises kInternal where the system refuses.
+void start_service_thread(const char* name, std::function<void()> body);
 
 /// The threads of the runtime: at most one compute thread, and service threads that are added while all
 /// others are in user code, so that what blocks in one stream never holds up another stream. Streams are

@@ -18,17 +18,35 @@ namespace {
 /// From this size on a copy or fill is shared between threads; below, handing it over costs more.
 constexpr size_t kParallelBytes = size_t{1} << 20;
 
+struct PinnedRange {
+  const char* begin = nullptr;
+  size_t size = 0;
+  bool registered = false;  // the caller's, which register_host() pinned
+};
+
 struct PinnedMemory {
   std::mutex mutex;
-  std::map<const char*, size_t> ranges;
+  std::map<const char*, PinnedRange> ranges;  // by begin
 
-  /// Start and size of the range that holds `address`; null and 0 when none does.
-  std::pair<const char*, size_t> find(const void* address) {
+  /// The range that holds `address`; an empty one when none does.
+  PinnedRange find(const void* address) {
     std::lock_guard lock(mutex);
     auto after = ranges.upper_bound(static_cast<const char*>(address));
-    if (after == ranges.begin()) return {nullptr, 0};
-    const auto [begin, size] = *std::prev(after);
-    return address < begin + size ? std::pair{begin, size} : std::pair<const char*, size_t>{nullptr, 0};
+    if (after == ranges.begin()) return {};
+    const PinnedRange range = std::prev(after)->second;
+    return address < range.begin + range.size ? range : PinnedRange();
+  }
+
+  /// Removes the range of that kind that starts at `address`, and returns its size.
+  size_t take(const void* address, bool registered, const char* name, const char* what, const char* source) {
+    const auto changing = change_memory();
+    std::lock_guard lock(mutex);
+    const auto found = ranges.find(static_cast<const char*>(address));
+    require(found != ranges.end() && found->second.registered == registered, ErrorCode::kInvalidArgument,
+            name, " (", address, ") is not the start of a ", what, "; what ", source, " is accepted");
+    const size_t size = found->second.size;
+    ranges.erase(found);
+    return size;
   }
 };
 
@@ -54,6 +72,7 @@ void check_place(const char* name, const void* address, bool on_device, CopyKind
   constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device"};
   if (kind == CopyKind::kDefault) return;
   const bool is_device = Device::of(address) != nullptr;
+  if (!is_device && pinned().find(address).registered) return;  // it is both
   require(on_device == is_device, ErrorCode::kInvalidArgument, name, " (", address, ") is ",
           is_device ? "device" : "host", " memory, but the kind is ", kKinds[static_cast<int>(kind)]);
 }
@@ -72,25 +91,37 @@ void* allocate_pinned(size_t size) {
   require(address != MAP_FAILED, ErrorCode::kOutOfMemory, "pinned host memory: the system has no ", size,
           " bytes");
   std::lock_guard lock(pinned().mutex);
-  pinned().ranges.emplace(static_cast<const char*>(address), size);
+  pinned().ranges.emplace(static_cast<const char*>(address),
+                          PinnedRange{static_cast<const char*>(address), size, false});
   return address;
 }
 
 void free_pinned(void* address) {
-  size_t size = 0;
-  {
-    const auto changing = change_memory();
-    std::lock_guard lock(pinned().mutex);
-    const auto found = pinned().ranges.find(static_cast<const char*>(address));
-    require(found != pinned().ranges.end(), ErrorCode::kInvalidArgument, "hostPtr (", address,
-            ") is not the start of a pinned allocation; what aclrtMallocHost gave is accepted");
-    size = found->second;
-    pinned().ranges.erase(found);
-  }
+  const size_t size = pinned().take(address, false, "hostPtr", "pinned allocation", "aclrtMallocHost gave");
   Device::after_work([address, size] { munmap(address, size); });
 }
 
-void* find_pinned(const void* address) { return const_cast<char*>(pinned().find(address).first); }
+void register_host(void* address, size_t size) {
+  auto* begin = static_cast<const char*>(address);
+  const auto is_device = [&](const void* at) { return Device::of(at) != nullptr; };
+  require(size != 0 && !is_device(begin) && !is_device(begin + size - 1), ErrorCode::kInvalidArgument,
+          "registering ", size, " bytes at ", address, ": host memory, 1 byte or more, is accepted");
+  std::lock_guard lock(pinned().mutex);
+  auto& ranges = pinned().ranges;
+  const auto next = ranges.lower_bound(begin);
+  const bool overlaps =
+      (next != ranges.end() && next->first < begin + size) ||
+      (next != ranges.begin() && std::prev(next)->first + std::prev(next)->second.size > begin);
+  require(!overlaps, ErrorCode::kInvalidArgument, "registering ", size, " bytes at ", address,
+          ": a part is pinned or registered already");
+  ranges.emplace(begin, PinnedRange{begin, size, true});
+}
+
+void unregister_host(void* address) {
+  pinned().take(address, true, "ptr", "registered range", "aclrtHostRegister was given");
+}
+
+void* find_pinned(const void* address) { return const_cast<char*>(pinned().find(address).begin); }
 
 void check_range(const char* name, const void* address, size_t bytes) {
   if (bytes == 0) return;
@@ -98,16 +129,15 @@ void check_range(const char* name, const void* address, size_t bytes) {
           " bytes were asked for");
   Device* device = Device::of(address);
   if (device == nullptr) {
-    const auto [begin, size] = pinned().find(address);
+    const auto [begin, size, registered] = pinned().find(address);
     const size_t rest = begin != nullptr ? begin + size - static_cast<const char*>(address) : bytes;
     require(bytes <= rest, ErrorCode::kInvalidArgument, name, " (", address, "): ", bytes,
             " bytes were asked for, but its pinned allocation ends after ", rest);
     return;
   }
-  const auto range = device->arena().find(address);
-  require(range.has_value(), ErrorCode::kInvalidArgument, name, " (", address,
+  const size_t rest = device->arena().live_bytes(address, bytes);
+  require(rest != 0, ErrorCode::kInvalidArgument, name, " (", address,
           ") lies in no live allocation of device ", device->index());
-  const size_t rest = range->begin + range->size - static_cast<const char*>(address);
   require(bytes <= rest, ErrorCode::kInvalidArgument, name, " (", address, "): ", bytes,
           " bytes were asked for, but its allocation on device ", device->index(), " ends after ", rest);
 }
@@ -153,6 +183,11 @@ void check_copy(const RowCopy& copy, CopyKind kind) {
           " bytes were asked for; disjoint ranges, and dst = src, are accepted");
   check_place("dst", copy.to, kind == CopyKind::kHostToDevice || kind == CopyKind::kDeviceToDevice, kind);
   check_place("src", copy.from, kind == CopyKind::kDeviceToHost || kind == CopyKind::kDeviceToDevice, kind);
+  const Device *target = Device::of(copy.to), *source = Device::of(copy.from);
+  if (target == nullptr || source == nullptr || target == source) return;
+  require(target->reaches(*source) || source->reaches(*target), ErrorCode::kInvalidArgument,
+          "dst lies on device ", target->index(), " and src on device ", source->index(),
+          ", but neither was let reach the memory of the other (aclrtDeviceEnablePeerAccess)");
 }
 
 void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {
@@ -187,6 +222,13 @@ void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream) {
     parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
       std::memset(static_cast<char*>(to) + begin, value, end - begin);
     });
+  });
+}
+
+void prefetch_async(const void* from, size_t bytes, Stream& stream) {
+  stream.launch(Lane::kShort, [=] {
+    constexpr size_t kCacheLine = 64;
+    for (size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(static_cast<const char*>(from) + at);
   });
 }
 

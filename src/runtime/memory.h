@@ -20,8 +20,15 @@ void* allocate_pinned(size_t size);
 /// Does not wait: work that is queued on a device may still use the memory, which is given back after it.
 /// Raises kInvalidArgument when `address` was not given out.
 void free_pinned(void* address);
-/// The pinned range that holds `address`: its start, or null.
+/// The pinned range that holds `address`: its start, or null. Registered memory counts.
 void* find_pinned(const void* address);
+
+/// Makes host memory of the caller pinned, and device memory too as far as the kinds of copies go: devices
+/// use it at the same address. Raises kInvalidArgument when it overlaps pinned or device memory.
+void register_host(void* address, size_t size);
+/// Ends that for the range that starts at `address`; it must outlive queued work that uses it. Raises
+/// kInvalidArgument when none does.
+void unregister_host(void* address);
 
 /// Raises kInvalidArgument, naming the argument, when `address` is null or is device or pinned memory and the
 /// range leaves the live allocation that holds it. Other host memory is the caller's business.
@@ -44,8 +51,8 @@ struct RowCopy {
 };
 
 /// Raises kInvalidArgument, naming the argument, when a row to write overlaps a row to read (but the copy
-/// onto itself is accepted), an address does not lie where `kind` says or the rows leave the allocation that
-/// holds it.
+/// onto itself is accepted), an address does not lie where `kind` says, the rows leave the allocation that
+/// holds it, or they lie on two devices of which neither was let reach the other (Device::set_reaches()).
 void check_copy(const RowCopy& copy, CopyKind kind);
 
 /// Enqueues a copy (or fill) of `bytes` bytes. The ranges must stay valid until it is done, and must not
@@ -53,5 +60,7 @@ void check_copy(const RowCopy& copy, CopyKind kind);
 void copy_async(void* to, const void* from, size_t bytes, Stream& stream);
 void copy_async(const RowCopy& copy, Stream& stream);
 void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream);
+/// Enqueues reading `bytes` bytes into caches.
+void prefetch_async(const void* from, size_t bytes, Stream& stream);
 
 }  // namespace anynpu

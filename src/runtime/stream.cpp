@@ -1,20 +1,82 @@
 #include "runtime/stream.h"
 
 #include <cxxabi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/fork.h"
+#include "base/parallel.h"
 #include "runtime/device.h"
 #include "runtime/running.h"
+#include "runtime/watcher.h"
+#include "runtime/weak_streams.h"
 
 namespace anynpu {
 namespace {
 
 std::atomic<uint64_t> next_id = 1;
+
+/// Every stream there is.
+struct Streams {
+  std::mutex mutex;
+  WeakStreams all;
+  std::shared_ptr<Recording> hold;  // what streams to come are held by, or null
+};
+Streams& streams() {
+  static auto* made = [] {
+    auto* all = new Streams;  // outlives every thread
+    hold_in_forks(all->mutex);
+    return all;
+  }();
+  return *made;
+}
+
+/// Made when the library is loaded, so that no fork can find it half made.
+[[maybe_unused]] Streams& made_at_load = streams();
+
+struct Observer {
+  std::mutex mutex;
+  std::shared_ptr<const std::function<void(const TaskFailure&)>> observe;
+};
+Observer& observer() {
+  static auto* made = new Observer;  // outlives every thread
+  return *made;
+}
+
+void tell(const TaskFailure& failure) {
+  std::unique_lock lock(observer().mutex);
+  const auto observe = observer().observe;
+  lock.unlock();
+  if (observe == nullptr) return;
+  const Executor::InUserCode user_code;
+  try {
+    (*observe)(failure);
+  } catch (__cxxabiv1::__forced_unwind&) {  // pthread_exit
+    throw;
+  } catch (...) {
+  }
+}
+
+/// What a task leaves that took longer than `limit`, or null.
+std::exception_ptr overrun(Recording::Clock::time_point start, Duration limit) {
+  const Duration took = Recording::Clock::now() - start;
+  if (limit == Duration::zero() || took <= limit) return nullptr;
+  return std::make_exception_ptr(Error(
+      ErrorCode::kTaskTimeout,
+      concat("a task took ", took.count() / 1000, " microseconds; the limit is ", limit.count() / 1000)));
+}
+
+/// The system's number of the calling thread.
+uint32_t this_thread() {
+  static thread_local const auto number = static_cast<uint32_t>(gettid());
+  return number;
+}
 
 }  // namespace
 
@@ -39,8 +101,49 @@ class Stream::Lock {
   std::unique_lock<std::mutex> lock_;
 };
 
+void observe_failures(std::function<void(const TaskFailure&)> observe) {
+  auto shared =
+      observe ? std::make_shared<const std::function<void(const TaskFailure&)>>(std::move(observe)) : nullptr;
+  std::lock_guard lock(observer().mutex);
+  observer().observe = std::move(shared);
+}
+
 std::shared_ptr<Stream> Stream::create(int device, StreamConfig config) {
-  return std::shared_ptr<Stream>(new Stream(device, config));
+  const std::shared_ptr<Stream> stream(new Stream(device, config));
+  std::unique_lock lock(streams().mutex);
+  streams().all.add(stream);
+  const auto hold = streams().hold;
+  lock.unlock();
+  if (hold != nullptr) stream->hold(hold);
+  return stream;
+}
+
+std::vector<std::shared_ptr<Stream>> Stream::hold_all(const std::shared_ptr<Recording>& until) {
+  std::vector<std::shared_ptr<Stream>> all;
+  {
+    std::lock_guard lock(streams().mutex);
+    streams().hold = until;
+    streams().all.append_to(all);
+  }
+  if (until != nullptr)
+    for (const auto& stream : all) stream->hold(until);
+  return all;
+}
+
+void Stream::hold(std::shared_ptr<Recording> until) {
+  Lock lock(*this);
+  hold_ = std::move(until);
+  if (state_ == State::kIdle) (void)step_over_waits();  // parks it
+}
+
+bool Stream::wait_until_still(Recording::Clock::time_point deadline) {
+  Lock lock(*this);
+  while (touching_ && !Running::in_stream(id_)) {
+    if (Recording::Clock::now() >= deadline || Executor::stopped()) return false;
+    wake_at_ = std::min(wake_at_, finished_ + 1);
+    lock.wait_until(std::min(deadline, Recording::Clock::now() + kShutdownPoll));
+  }
+  return true;
 }
 
 Stream::Stream(int device, StreamConfig config) : device_(device), id_(next_id++), config_(config) {}
@@ -56,7 +159,7 @@ void Stream::launch(Lane lane, UniqueFunction task) {
   if (lane == Lane::kShort && state_ == State::kIdle) {
     run_in_caller(lock, {lane, std::move(task)});
   } else {
-    enqueue(lock, {lane, std::move(task)});
+    enqueue(lock, {.lane = lane, .run = std::move(task), .threads = thread_limit(device_)});
   }
 }
 // [/docs]
@@ -95,14 +198,15 @@ void Stream::call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& 
     }
   };
   const auto shared = std::make_shared<Shared>();
-  const uint64_t ticket = enqueue(lock, {lane, [shared, &function] {
-                                           if (!shared->move_on(kStarted)) return;
-                                           try {
-                                             function();
-                                           } catch (...) {
-                                             shared->error = std::current_exception();
-                                           }
-                                         }});
+  const auto run = [shared, &function] {
+    if (!shared->move_on(kStarted)) return;
+    try {
+      function();
+    } catch (...) {
+      shared->error = std::current_exception();
+    }
+  };
+  const uint64_t ticket = enqueue(lock, {.lane = lane, .run = run, .threads = thread_limit(device_)});
   while (finished_ < ticket) {
     try {
       help_until(lock, ticket, std::nullopt);
@@ -120,6 +224,7 @@ void Stream::call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& 
 
 /// Runs `task` at once on the idle stream, then hands over what was enqueued meanwhile.
 void Stream::run_in_caller(Lock& lock, Task task) {
+  task.enqueued_by = this_thread();
   state_ = State::kRunning;
   ++enqueued_;
   task.traced = Trace::begin(device_, id_);
@@ -127,14 +232,14 @@ void Stream::run_in_caller(Lock& lock, Task task) {
   if (step_over_waits()) post();
 }
 
-void Stream::wait(std::shared_ptr<Recording> recording) {
+void Stream::wait(std::shared_ptr<Recording> recording, Duration limit) {
   if (recording->done()) return;
   Lock lock = lock_usable();
-  enqueue(lock, {.wait_for = std::move(recording)});
+  enqueue(lock, {.wait_for = std::move(recording), .wait_limit = limit});
 }
 
-std::shared_ptr<Recording> Stream::record() {
-  auto recording = std::make_shared<Recording>(id_);
+std::shared_ptr<Recording> Stream::record(std::function<void()> then) {
+  auto recording = std::make_shared<Recording>(id_, std::move(then));
   Lock lock = lock_usable();
   enqueue(lock, {.complete = recording});
   return recording;
@@ -142,7 +247,7 @@ std::shared_ptr<Recording> Stream::record() {
 
 bool Stream::idle() const {
   std::lock_guard lock(mutex_);
-  return state_ == State::kIdle;
+  return finished_ == enqueued_;
 }
 
 bool Stream::synchronize(std::optional<Duration> limit) {
@@ -179,6 +284,7 @@ Stream::Lock Stream::lock_usable() {
 }
 
 uint64_t Stream::enqueue(Lock& lock, Task task) {
+  task.enqueued_by = this_thread();
   const bool needs_thread = static_cast<bool>(task.run);
   if (needs_thread) task.traced = Trace::begin(device_, id_);
   queue_.push_back(std::move(task));
@@ -219,8 +325,14 @@ void Stream::drain(Lock& lock, Lane thread, uint64_t until) {
 
 /// Removes the waits at the front that are over. True when a task follows; else the stream is parked or idle.
 bool Stream::step_over_waits() {
+  if (hold_ != nullptr && !hold_->done_or_resume_later(shared_from_this())) {
+    state_ = State::kParked;
+    return false;
+  }
+  hold_ = nullptr;
   while (!queue_.empty() && queue_.front().wait_for) {
     if (!queue_.front().wait_for->done_or_resume_later(shared_from_this())) {
+      watch_limit(queue_.front());
       state_ = State::kParked;
       return false;
     }
@@ -231,37 +343,59 @@ bool Stream::step_over_waits() {
   return !queue_.empty();
 }
 
-/// Runs one task without the lock.
+/// Runs one task without the lock. A recording is reached, and its ticket done, in one step under the lock:
+/// whoever sees the one sees the other.
 void Stream::execute(Lock& lock, Task task) {
-  const bool skip = error_ && config_.stop_on_failure;
-  const std::exception_ptr error_so_far = error_;
-  std::exception_ptr failure;
-  lock.unlock();
   if (task.complete) {
-    task.complete->complete(error_so_far);
-  } else if (task.run && !skip) {
-    const Running frame(id_, device_);
-    std::optional<Executor::InUserCode> user_code;
-    if (task.lane == Lane::kHost) user_code.emplace();
-    if (task.traced) Trace::started(*task.traced);
-    try {
-      task.run();
-    } catch (__cxxabiv1::__forced_unwind&) {  // pthread_exit in user code: the task is over, and with it this
-                                              // thread
-      task.run.reset();
-      lock.lock();
-      finished_one();
+    const auto waiting = task.complete->reach(error_);
+    finished_one();
+    lock.unlock();
+    task.complete->resume(waiting);
+    lock.lock();
+    return;
+  }
+  const bool skip = error_ && config_.stop_on_failure;
+  const uint64_t ticket = finished_ + 1;
+  std::exception_ptr failure;
+  touching_ = task.lane != Lane::kHost;
+  lock.unlock();
+  const auto end = [&] {
+    task.run.reset();  // what the closure owns may be large, or need other locks
+    lock.lock();
+    touching_ = false;
+    if (!error_) error_ = failure;
+    finished_one();
+  };
+  if (task.run && !skip) try {
+      failure = failure_of(task);
+      if (failure) tell({ticket, id_, device_, task.enqueued_by, failure});
+    } catch (...) {  // pthread_exit in user code: the task is over, and with it this thread
+      end();
       if (step_over_waits()) post();
       throw;
-    } catch (...) {
-      failure = std::current_exception();
     }
-    if (task.traced) Trace::ended(std::move(task.traced));
+  end();
+}
+
+/// Runs the task; what it leaves when it throws or takes too long, or null.
+std::exception_ptr Stream::failure_of(Task& task) {
+  const Running frame(id_, device_);
+  const ThreadLimit threads(static_cast<int>(task.threads));
+  std::optional<Executor::InUserCode> user_code;
+  if (task.lane == Lane::kHost) user_code.emplace();
+  const Duration limit = task.lane == Lane::kHost ? Duration::zero() : time_limits().task.load();
+  const auto start = limit != Duration::zero() ? Recording::Clock::now() : Recording::Clock::time_point();
+  if (task.traced) Trace::started(*task.traced);
+  std::exception_ptr failure;
+  try {
+    task.run();
+  } catch (__cxxabiv1::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    failure = std::current_exception();
   }
-  task.run.reset();  // what the closure owns may be large, or need other locks
-  lock.lock();
-  if (!error_) error_ = failure;
-  finished_one();
+  if (task.traced) Trace::ended(std::move(task.traced));
+  return failure == nullptr && limit != Duration::zero() ? overrun(start, limit) : failure;
 }
 
 void Stream::finished_one() {
@@ -305,6 +439,38 @@ void Stream::run_posted(Lane thread) {
 void Stream::resume() {
   Lock lock(*this);
   if (state_ == State::kParked && step_over_waits()) post();
+}
+
+/// Sees to it that the wait at the front, which the stream parks on, is over after its limit.
+void Stream::watch_limit(Task& wait) {
+  const Duration limit = std::exchange(wait.wait_limit, Duration::zero());
+  if (limit == Duration::zero()) return;
+  Watcher::instance().watch([weak = weak_from_this(), recording = wait.wait_for, limit,
+                             deadline = Recording::Clock::now() + limit] {
+    if (recording->done()) return true;
+    if (Recording::Clock::now() < deadline) return false;
+    if (const auto stream = weak.lock()) stream->expire(recording, limit);
+    return true;
+  });
+}
+
+/// Ends the wait for `recording`, if it is what the stream is parked on, as a task that failed.
+void Stream::expire(const std::shared_ptr<Recording>& recording, Duration limit) {
+  Lock lock(*this);
+  if (state_ != State::kParked || queue_.empty() || queue_.front().wait_for != recording) return;
+  const auto failure = std::make_exception_ptr(
+      Error(ErrorCode::kTimeout,
+            concat("work of stream ", id_, " of device ", device_,
+                   " waited for an event longer than the limit of ", limit.count() / 1000000, " ms")));
+  const TaskFailure told = {finished_ + 1, id_, device_, queue_.front().enqueued_by, failure};
+  state_ = State::kRunning;
+  queue_.pop_front();
+  if (!error_) error_ = failure;
+  lock.unlock();
+  tell(told);
+  lock.lock();
+  finished_one();
+  if (step_over_waits()) post();
 }
 
 void Stream::raise_error() {

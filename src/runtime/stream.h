@@ -13,6 +13,7 @@
 #include "prof/trace.h"
 #include "runtime/event.h"
 #include "runtime/executor.h"
+#include "runtime/limits.h"
 
 namespace anynpu {
 
@@ -21,12 +22,24 @@ struct StreamConfig {
   bool stop_on_failure = false;  ///< after a task failed, drop the following ones until a synchronisation
 };
 
+/// A task that failed: its place in its stream, from 1 on, and the thread that enqueued it.
+struct TaskFailure {
+  uint64_t task, stream;
+  int device;
+  uint32_t thread;
+  std::exception_ptr error;
+};
+/// Calls `observe` for each task that fails from now on, on the thread that it ran on and before later work
+/// of its stream; null ends that. What `observe` throws is dropped.
+void observe_failures(std::function<void(const TaskFailure&)> observe);
+
 /// An ordered queue of work on one device. Tasks run one after the other in the order of the calls that
 /// enqueued them, and progress whether or not anyone waits. A task that throws does not stop the following
 /// ones (but see StreamConfig); the first error is raised by the next synchronisation. Thread-safe.
 ///
 /// A stream is always idle (and its queue empty), or being run by one thread, or posted to the executor, or
-/// parked on a recording that resumes it; so no task is left without a thread, and none runs beside another.
+/// parked on a recording that resumes it (its queue may be empty then only when it is held); so no task is
+/// left without a thread, and none runs beside another.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   static std::shared_ptr<Stream> create(int device, StreamConfig config = {});
@@ -35,6 +48,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   int device() const { return device_; }
   uint64_t id() const { return id_; }  ///< unique in the process, never reused
   const StreamConfig& config() const { return config_; }
+  CoreLimits& core_limits() { return core_limits_; }
   void set_stop_on_failure(bool stop);
 
   /// Enqueues `task` and returns. On an idle stream a kShort task has run by then.
@@ -45,12 +59,15 @@ class Stream : public std::enable_shared_from_this<Stream> {
   /// running it. kShort work runs in the caller.
   void call(Lane lane, const std::function<void()>& function);
 
-  /// Work enqueued from now on starts after `recording` is done. The caller does not wait.
-  void wait(std::shared_ptr<Recording> recording);
+  /// Work enqueued from now on starts after `recording` is done. The caller does not wait. When that lasts
+  /// longer than `limit` from when the stream gets there (zero: no limit), the wait is over, as a failed
+  /// task.
+  void wait(std::shared_ptr<Recording> recording, Duration limit = Duration::zero());
   void wait(const Event& event) {
     if (auto recording = event.recording()) wait(std::move(recording));
   }
-  std::shared_ptr<Recording> record();  ///< the point after all work enqueued so far
+  /// The point after all work enqueued so far; `then` is called once it is reached.
+  std::shared_ptr<Recording> record(std::function<void()> then = {});
 
   bool idle() const;  ///< all work enqueued so far is done
   /// Blocks until the work enqueued before the call is done, at most `limit` when given; false when the limit
@@ -63,6 +80,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
  private:
   friend class Executor;
   friend class Recording;
+  friend class Standstill;
 
   /// A closure, or one of the two steps that need no thread: waiting for a recording, completing one. A task
   /// with none of the three was dropped.
@@ -70,6 +88,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Lane lane = Lane::kShort;
     UniqueFunction run = {};
     std::shared_ptr<Recording> wait_for = nullptr, complete = nullptr;
+    Duration wait_limit = Duration::zero();  // zero: none, or it is watched already
+    uint32_t threads = 0;                    // of its parallel regions; 0: all
+    uint32_t enqueued_by = 0;                // the system's number of the thread
     std::unique_ptr<TracedTask> traced = nullptr;  // only while a trace is being collected
   };
   enum class State : uint8_t { kIdle, kPosted, kRunning, kParked };
@@ -85,20 +106,32 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void drain(Lock& lock, Lane thread, uint64_t until = UINT64_MAX);
   bool step_over_waits();
   void execute(Lock& lock, Task task);
+  std::exception_ptr failure_of(Task& task);
   void finished_one();
   bool help_until(Lock& lock, uint64_t ticket, std::optional<Duration> limit);
   void run_posted(Lane thread);
   void resume();
+  void watch_limit(Task& wait);
+  void expire(const std::shared_ptr<Recording>& recording, Duration limit);
   void raise_error();
+
+  // For Standstill. With `until`, no stream there is or will be starts a task before `until` is done; null
+  // ends that for streams to come. The streams there are.
+  static std::vector<std::shared_ptr<Stream>> hold_all(const std::shared_ptr<Recording>& until);
+  void hold(std::shared_ptr<Recording> until);
+  bool wait_until_still(Recording::Clock::time_point deadline);  ///< false when the deadline passed
 
   const int device_;
   const uint64_t id_;
   StreamConfig config_;
+  CoreLimits core_limits_;
 
   mutable std::mutex mutex_;
   std::condition_variable progress_;
   State state_ = State::kIdle;
   std::deque<Task> queue_;
+  std::shared_ptr<Recording> hold_;  // comes before the whole queue
+  bool touching_ = false;            // a task that may use device memory runs
   // Tickets: the n-th task ever enqueued has ticket n, and is done when finished_ has reached n.
   uint64_t enqueued_ = 0, finished_ = 0;
   uint64_t wake_at_ = UINT64_MAX;  // the smallest ticket that a blocked thread waits for

@@ -86,129 +86,8 @@ aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t* value) {
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback) {
-  unsupported("aclrtSetExceptionInfoCallback", "exception callbacks are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetTaskIdFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetStreamIdFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetThreadIdFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetDeviceIdFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo* info) {
-  unsupported("aclrtGetErrorCodeFromExceptionInfo", "exception callbacks are not built");
-  return UINT32_MAX;
-}
-
-aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
-  unsupported("aclrtCtxGetSysParamOpt", "system parameters are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
-  unsupported("aclrtCtxSetSysParamOpt", "system parameters are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
-  unsupported("aclrtGetSysParamOpt", "system parameters are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
-  unsupported("aclrtSetSysParamOpt", "system parameters are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtSetTsDevice(aclrtTsId tsId) {
   unsupported("aclrtSetTsDevice", "there is one scheduler");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle* handle) {
-  unsupported("aclrtIpcGetEventHandle", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent* event) {
-  unsupported("aclrtIpcOpenEventHandle", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
-  unsupported("aclrtHostRegisterV2", "registering host memory is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemFlush(void* devPtr, size_t size) {
-  unsupported("aclrtMemFlush", "all device memory is coherent: nothing is to be flushed");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemInvalidate(void* devPtr, size_t size) {
-  unsupported("aclrtMemInvalidate", "all device memory is coherent: nothing is to be invalidated");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemcpyBatch(void** dsts, size_t* destMax, void** srcs, size_t* sizes, size_t numBatches,
-                          aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs,
-                          size_t* failIdx) {
-  unsupported("aclrtMemcpyBatch", "batches of copies are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMax, void** srcs, size_t* sizes, size_t numBatches,
-                               aclrtMemcpyBatchAttr* attrs, size_t* attrsIndexes, size_t numAttrs,
-                               size_t* failIndex, aclrtStream stream) {
-  unsupported("aclrtMemcpyBatchAsync", "batches of copies are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtReserveMemAddress(void** virPtr, size_t size, size_t alignment, void* expectPtr,
-                                uint64_t flags) {
-  unsupported("aclrtReserveMemAddress", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtReleaseMemAddress(void* virPtr) {
-  unsupported("aclrtReleaseMemAddress", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrtPhysicalMemProp* prop,
-                             uint64_t flags) {
-  unsupported("aclrtMallocPhysical", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtFreePhysical(aclrtDrvMemHandle handle) {
-  unsupported("aclrtFreePhysical", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags) {
-  unsupported("aclrtMapMem", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtUnmapMem(void* virPtr) {
-  unsupported("aclrtUnmapMem", "virtual memory management is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -243,51 +122,6 @@ aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo* groupInfo, int32_t groupI
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtDeviceCanAccessPeer(int32_t* canAccessPeer, int32_t deviceId, int32_t peerDeviceId) {
-  unsupported("aclrtDeviceCanAccessPeer", "peer access control is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags) {
-  unsupported("aclrtDeviceEnablePeerAccess", "peer access control is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId) {
-  unsupported("aclrtDeviceDisablePeerAccess", "peer access control is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetOpWaitTimeout(uint32_t timeout) {
-  unsupported("aclrtSetOpWaitTimeout", "time limits of single tasks are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetOpExecuteTimeOut(uint32_t timeout) {
-  unsupported("aclrtSetOpExecuteTimeOut", "time limits of single tasks are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag) {
-  unsupported("aclrtSetStreamOverflowSwitch", "overflow detection is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t* flag) {
-  unsupported("aclrtGetStreamOverflowSwitch", "overflow detection is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo* utilizationInfo) {
-  unsupported("aclrtGetDeviceUtilizationRate", "utilisation is not measured");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode) {
-  unsupported("aclrtSetDeviceSatMode", "overflow detection is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtGetOverflowStatus(void* outputAddr, size_t outputSize, aclrtStream stream) {
   unsupported("aclrtGetOverflowStatus", "overflow detection is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -295,11 +129,6 @@ aclError aclrtGetOverflowStatus(void* outputAddr, size_t outputSize, aclrtStream
 
 aclError aclrtResetOverflowStatus(aclrtStream stream) {
   unsupported("aclrtResetOverflowStatus", "overflow detection is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream stream) {
-  unsupported("aclrtCmoAsync", "cache operations are not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -320,68 +149,6 @@ aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo* memUceInfoArray, s
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t* value) {
-  unsupported("aclrtGetDeviceResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t value) {
-  unsupported("aclrtSetDeviceResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtResetDeviceResLimit(int32_t deviceId) {
-  unsupported("aclrtResetDeviceResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t* value) {
-  unsupported("aclrtGetStreamResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtResetStreamResLimit(aclrtStream stream) {
-  unsupported("aclrtResetStreamResLimit", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtUseStreamResInCurrentThread(aclrtStream stream) {
-  unsupported("aclrtUseStreamResInCurrentThread", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream) {
-  unsupported("aclrtUnuseStreamResInCurrentThread", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t* value) {
-  unsupported("aclrtGetResInCurrentThread", "core limits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t* actualTimeout) {
-  unsupported("aclrtSetOpExecuteTimeOutV2", "time limits of single tasks are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtValueWrite(void* devAddr, uint64_t value, uint32_t flag, aclrtStream stream) {
-  unsupported("aclrtValueWrite", "value writes and waits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtValueWait(void* devAddr, uint64_t value, uint32_t flag, aclrtStream stream) {
-  unsupported("aclrtValueWait", "value writes and waits are not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
-                                 aclrtStreamAttrValue* value) {
-  unsupported("aclrtSetStreamAttribute",
-              "stream attributes are not built; aclrtSetStreamFailureMode sets the failure mode");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo* errorInfo) {
   unsupported("aclrtGetErrorVerbose", "the memory has no uncorrectable errors to list or repair");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
@@ -394,11 +161,6 @@ aclError aclrtRepairError(int32_t deviceId, const aclrtErrorInfo* errorInfo) {
 
 aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion* version) {
   unsupported("aclsysGetCANNVersion", "there is no CANN installation");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode* mode) {
-  unsupported("aclrtGetDeviceSatMode", "overflow detection is not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -449,66 +211,8 @@ aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t blockDim, const 
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
-aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType,
-                                         uint64_t flags, uint64_t* shareableHandle) {
-  unsupported("aclrtMemExportToShareableHandle", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId,
-                                           aclrtDrvMemHandle* handle) {
-  unsupported("aclrtMemImportFromShareableHandle", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t* pid, size_t pidNum) {
-  unsupported("aclrtMemSetPidToShareableHandle", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop, aclrtMemGranularityOptions option,
-                                          size_t* granularity) {
-  unsupported("aclrtMemGetAllocationGranularity", "virtual memory management is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
 aclError aclsysGetVersionStr(char* packageName, char* version) {
   unsupported("aclsysGetVersionStr", "there is no CANN installation");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type, void** devPtr) {
-  unsupported("aclrtHostRegister", "registering host memory is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtHostUnregister(void* ptr) {
-  unsupported("aclrtHostUnregister", "registering host memory is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcMemGetExportKey(void* devPtr, size_t size, char* key, size_t length, uint64_t flags) {
-  unsupported("aclrtIpcMemGetExportKey", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcMemSetImportPid(const char* key, int32_t* pid, size_t count) {
-  unsupported("aclrtIpcMemSetImportPid", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcMemImportByKey(void** devPtr, const char* key, uint64_t flags) {
-  unsupported("aclrtIpcMemImportByKey", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtIpcMemClose(const char* key) {
-  unsupported("aclrtIpcMemClose", "sharing between processes is not built");
-  return ACL_ERROR_FEATURE_UNSUPPORTED;
-}
-
-aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t value) {
-  unsupported("aclrtSetStreamResLimit", "core limits are not built");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 

@@ -37,6 +37,7 @@ TEST_F(AclAttack, WorkOfOneDeviceMeetsMemoryOfAnotherThatIsFreed) {
   void* source = device_memory(kSize);
   ASSERT_EQ(aclrtMemset(source, kSize, 5, kSize), ACL_SUCCESS);
   ASSERT_EQ(aclrtSetDevice(1), ACL_SUCCESS);
+  ASSERT_EQ(aclrtDeviceEnablePeerAccess(0, 0), ACL_SUCCESS);
   void* target = device_memory(kSize);
   aclrtStream stream = make_stream();
   {

@@ -88,6 +88,29 @@ TEST_F(AclCallback, BlockHoldsTheStreamAndNoBlockDoesNot) {
   EXPECT_EQ(aclrtUnSubscribeReport(self, free), ACL_SUCCESS);
 }
 
+TEST_F(AclCallback, OneThatIsDroppedAfterAFailureHoldsNoStream) {
+  aclrtStream stream = make_stream();
+  const uint64_t self = pthread_self();
+  void* memory = nullptr;
+  uint64_t actual = 0;
+  constexpr size_t kSize = size_t{32} << 20;
+  ASSERT_EQ(aclrtMalloc(&memory, kSize, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+  ASSERT_EQ(aclrtSubscribeReport(self, stream), ACL_SUCCESS);
+  ASSERT_EQ(aclrtSetStreamFailureMode(stream, ACL_STOP_ON_FAILURE), ACL_SUCCESS);
+  ASSERT_EQ(aclrtSetOpExecuteTimeOutV2(1, &actual), ACL_SUCCESS);
+  bool ran = false;
+  {
+    Gate gate(stream);
+    ASSERT_EQ(aclrtMemsetAsync(memory, kSize, 1, kSize, stream), ACL_SUCCESS);  // longer than a microsecond
+    const aclrtCallback set = [](void* flag) { *static_cast<bool*>(flag) = true; };
+    ASSERT_EQ(aclrtLaunchCallback(set, &ran, ACL_CALLBACK_BLOCK, stream), ACL_SUCCESS) << message();
+  }
+  EXPECT_EQ(aclrtSynchronizeStreamWithTimeout(stream, kLong), ACL_ERROR_RT_TASK_TIMEOUT);
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(aclrtUnSubscribeReport(self, stream), ACL_SUCCESS) << message();
+  EXPECT_EQ(aclrtSetOpExecuteTimeOutV2(0, &actual), ACL_SUCCESS);
+}
+
 TEST_F(AclCallback, SubscriptionsAreChecked) {
   aclrtStream stream = make_stream();
   const uint64_t self = pthread_self();

@@ -195,8 +195,6 @@ TEST_F(AclEvent, FlagsSayWhatAnEventIsFor) {
     EXPECT_EQ(aclrtDestroyEvent(event), ACL_SUCCESS);
   }
   EXPECT_NE(message().find("ACL_EVENT_SYNC"), std::string::npos);
-  expect_failure(aclrtCreateEventExWithFlag(&event, ACL_EVENT_IPC), ACL_ERROR_FEATURE_UNSUPPORTED,
-                 "ACL_EVENT_IPC");
   expect_failure(aclrtCreateEventWithFlag(&event, 0x100), ACL_ERROR_INVALID_PARAM, "flag is 256");
   EXPECT_EQ(aclrtCreateEvent(&event), ACL_SUCCESS) << "for waits and for time";
   float ms = -1;

@@ -227,11 +227,186 @@ TEST_F(AclMemory, CopiesBetweenDevices) {
   void *here = device_copy(bytes), *there = nullptr;
   ASSERT_EQ(aclrtSetDevice(1), ACL_SUCCESS);
   ASSERT_EQ(aclrtMalloc(&there, 5000, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
-  EXPECT_EQ(aclrtMemcpy(there, 5000, here, 5000, ACL_MEMCPY_INTER_DEVICE_TO_DEVICE), ACL_SUCCESS);
+  expect_failure(aclrtMemcpy(there, 5000, here, 5000, ACL_MEMCPY_INTER_DEVICE_TO_DEVICE),
+                 ACL_ERROR_RT_PARAM_INVALID, "dst lies on device 1 and src on device 0, but neither");
+  ASSERT_EQ(aclrtDeviceEnablePeerAccess(0, 0), ACL_SUCCESS) << message();
+  EXPECT_EQ(aclrtMemcpy(there, 5000, here, 5000, ACL_MEMCPY_INTER_DEVICE_TO_DEVICE), ACL_SUCCESS)
+      << message();
   EXPECT_EQ(host_copy(there, 5000), bytes);
+  EXPECT_EQ(aclrtMemset(here, 5000, 0, 5000), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemcpy(here, 5000, there, 5000, ACL_MEMCPY_DEVICE_TO_DEVICE), ACL_SUCCESS) << "and back";
+  EXPECT_EQ(host_copy(here, 5000), bytes);
   expect_failure(aclrtMemcpy(there, 5000, here, 5000, ACL_MEMCPY_INNER_DEVICE_TO_DEVICE),
                  ACL_ERROR_INVALID_PARAM, "do not lie on one device");
+  ASSERT_EQ(aclrtDeviceDisablePeerAccess(0), ACL_SUCCESS);
+  expect_failure(aclrtMemcpy(there, 5000, here, 5000, ACL_MEMCPY_DEFAULT), ACL_ERROR_RT_PARAM_INVALID,
+                 "aclrtDeviceEnablePeerAccess");
+  ASSERT_EQ(aclrtDeviceEnablePeerAccess(0, 0), ACL_SUCCESS);
   EXPECT_EQ(aclrtResetDevice(1), ACL_SUCCESS);
+  ASSERT_EQ(aclrtSetDevice(1), ACL_SUCCESS);
+  expect_failure(aclrtDeviceDisablePeerAccess(0), ACL_ERROR_RT_PARAM_INVALID, "was not let reach device 0");
+  EXPECT_EQ(aclrtResetDevice(1), ACL_SUCCESS);
+}
+
+TEST_F(AclMemory, PeersAreOtherDevices) {
+  int32_t can = -1;
+  const auto last = []() {
+    uint32_t devices = 0;
+    EXPECT_EQ(aclrtGetDeviceCount(&devices), ACL_SUCCESS);
+    return static_cast<int32_t>(devices) - 1;
+  }();
+  ASSERT_EQ(aclrtDeviceCanAccessPeer(&can, 0, last), ACL_SUCCESS);
+  EXPECT_EQ(can, last != 0);
+  ASSERT_EQ(aclrtDeviceCanAccessPeer(&can, last, last), ACL_SUCCESS);
+  EXPECT_EQ(can, 0);
+  expect_failure(aclrtDeviceCanAccessPeer(&can, 0, 99), ACL_ERROR_RT_INVALID_DEVICEID, "peerDeviceId is 99");
+  expect_failure(aclrtDeviceCanAccessPeer(nullptr, 0, last), ACL_ERROR_INVALID_PARAM,
+                 "canAccessPeer is null");
+  expect_failure(aclrtDeviceEnablePeerAccess(0, 0), ACL_ERROR_RT_INVALID_DEVICEID, "the current device");
+  expect_failure(aclrtDeviceEnablePeerAccess(last, 1), ACL_ERROR_INVALID_PARAM, "flags is 1");
+  expect_failure(aclrtDeviceEnablePeerAccess(-1, 0), ACL_ERROR_RT_INVALID_DEVICEID, "peerDeviceId is -1");
+}
+
+TEST_F(AclMemory, RegisteredHostMemoryIsPinnedAndReachableByDevices) {
+  constexpr size_t kSize = 3000;
+  std::vector<uint8_t> host(kSize, 1);
+  void *memory = device_copy(pattern(kSize)), *on_device = nullptr;
+  aclrtStream stream = make_stream();
+  ASSERT_EQ(aclrtHostRegister(host.data(), kSize, ACL_HOST_REGISTER_MAPPED, &on_device), ACL_SUCCESS)
+      << message();
+  aclrtPtrAttributes attributes = {};
+  ASSERT_EQ(aclrtPointerGetAttributes(host.data() + 7, &attributes), ACL_SUCCESS);
+  EXPECT_EQ(attributes.location.type, ACL_MEM_LOCATION_TYPE_HOST);
+  {
+    Gate gate(stream);
+    EXPECT_EQ(aclrtMemcpyAsync(host.data(), kSize, memory, kSize, ACL_MEMCPY_DEVICE_TO_HOST, stream),
+              ACL_SUCCESS);
+    EXPECT_EQ(host[5], 1) << "the call does not wait";
+  }
+  EXPECT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS);
+  EXPECT_EQ(host, pattern(kSize));
+  EXPECT_EQ(aclrtMemset(on_device, kSize, 9, kSize), ACL_SUCCESS);
+  EXPECT_EQ(host, std::vector<uint8_t>(kSize, 9)) << "a device writes the same memory";
+  EXPECT_EQ(aclrtMemcpy(on_device, kSize, memory, kSize, ACL_MEMCPY_DEVICE_TO_DEVICE), ACL_SUCCESS)
+      << message();
+  EXPECT_EQ(host, pattern(kSize));
+
+  expect_failure(aclrtHostRegisterV2(host.data() + 10, 10, ACL_HOST_REG_PINNED), ACL_ERROR_RT_PARAM_INVALID,
+                 "registered already");
+  expect_failure(aclrtFreeHost(host.data()), ACL_ERROR_RT_PARAM_INVALID,
+                 "not the start of a pinned allocation");
+  expect_failure(aclrtHostUnregister(host.data() + 1), ACL_ERROR_RT_PARAM_INVALID,
+                 "not the start of a registered");
+  EXPECT_EQ(aclrtHostUnregister(host.data()), ACL_SUCCESS);
+  expect_failure(aclrtHostUnregister(host.data()), ACL_ERROR_RT_PARAM_INVALID,
+                 "not the start of a registered");
+  ASSERT_EQ(aclrtPointerGetAttributes(host.data(), &attributes), ACL_SUCCESS);
+  EXPECT_EQ(attributes.location.type, ACL_MEM_LOCATION_TYPE_UNREGISTERED);
+  expect_failure(aclrtMemcpy(on_device, kSize, memory, kSize, ACL_MEMCPY_DEVICE_TO_DEVICE),
+                 ACL_ERROR_RT_PARAM_INVALID, "is host memory");
+  for (const uint32_t flag :
+       {ACL_HOST_REG_MAPPED, ACL_HOST_REG_PINNED, ACL_HOST_REG_MAPPED | ACL_HOST_REG_PINNED}) {
+    EXPECT_EQ(aclrtHostRegisterV2(host.data(), kSize, flag), ACL_SUCCESS) << message();
+    EXPECT_EQ(aclrtHostUnregister(host.data()), ACL_SUCCESS);
+  }
+
+  void* pinned = nullptr;
+  ASSERT_EQ(aclrtMallocHost(&pinned, kSize), ACL_SUCCESS);
+  expect_failure(aclrtHostRegisterV2(pinned, 1, ACL_HOST_REG_PINNED), ACL_ERROR_RT_PARAM_INVALID,
+                 "pinned or");
+  expect_failure(aclrtHostUnregister(pinned), ACL_ERROR_RT_PARAM_INVALID, "not the start of a registered");
+  EXPECT_EQ(aclrtFreeHost(pinned), ACL_SUCCESS);
+  expect_failure(aclrtHostRegisterV2(memory, 1, ACL_HOST_REG_PINNED), ACL_ERROR_RT_PARAM_INVALID,
+                 "host memory");
+  expect_failure(aclrtHostRegisterV2(host.data(), 1, 0), ACL_ERROR_INVALID_PARAM, "flag is 0");
+  expect_failure(aclrtHostRegisterV2(nullptr, 1, ACL_HOST_REG_PINNED), ACL_ERROR_INVALID_PARAM,
+                 "ptr is null");
+  expect_failure(aclrtHostRegisterV2(host.data(), 0, ACL_HOST_REG_PINNED), ACL_ERROR_INVALID_PARAM,
+                 "size is 0");
+  expect_failure(aclrtHostRegister(host.data(), 1, ACL_HOST_REGISTER_MAPPED, nullptr),
+                 ACL_ERROR_INVALID_PARAM, "devPtr is null");
+}
+
+TEST_F(AclMemory, BatchesOfCopies) {
+  constexpr size_t kSize = 500;
+  const aclrtMemLocation host_side = {0, ACL_MEM_LOCATION_TYPE_HOST},
+                         device_side = {0, ACL_MEM_LOCATION_TYPE_DEVICE};
+  auto first = pattern(kSize), second = pattern(kSize, 50);
+  std::vector<uint8_t> back(kSize);
+  auto* memory = static_cast<uint8_t*>(device_copy(std::vector<uint8_t>(3 * kSize, 0)));
+  aclrtStream stream = make_stream();
+  void *dsts[] = {memory, memory + kSize, memory + 2 * kSize, back.data()},
+       *srcs[] = {first.data(), second.data(), memory, memory + kSize};
+  size_t sizes[] = {kSize, kSize, kSize, kSize}, room[] = {kSize, kSize, kSize, kSize};
+  aclrtMemcpyBatchAttr attributes[3] = {};
+  attributes[0].dstLoc = device_side;
+  attributes[0].srcLoc = host_side;
+  attributes[1].dstLoc = attributes[1].srcLoc = device_side;
+  attributes[2].dstLoc = host_side;
+  attributes[2].srcLoc = device_side;
+  size_t starts[] = {0, 2, 3}, failed = 77;
+  const auto run = [&](bool asynchronous) {
+    return asynchronous
+               ? aclrtMemcpyBatchAsync(dsts, room, srcs, sizes, 4, attributes, starts, 3, &failed, stream)
+               : aclrtMemcpyBatch(dsts, room, srcs, sizes, 4, attributes, starts, 3, &failed);
+  };
+  for (const bool asynchronous : {false, true}) {
+    EXPECT_EQ(aclrtMemset(memory, 3 * kSize, 0, 3 * kSize), ACL_SUCCESS);
+    std::fill(back.begin(), back.end(), 0);
+    ASSERT_EQ(run(asynchronous), ACL_SUCCESS) << message();
+    EXPECT_EQ(back, second) << "host memory that is not pinned: done on return";
+    EXPECT_EQ(host_copy(memory, kSize), first);
+    EXPECT_EQ(host_copy(memory + 2 * kSize, kSize), first) << "in order";
+    EXPECT_EQ(failed, 77u);
+  }
+  EXPECT_EQ(aclrtMemset(memory, 3 * kSize, 0, 3 * kSize), ACL_SUCCESS);
+  for (const bool asynchronous : {false, true}) {
+    room[2] = kSize - 1;
+    expect_failure(run(asynchronous), ACL_ERROR_INVALID_PARAM, "destMax[2] is 499");
+    EXPECT_EQ(failed, 2u);
+    room[2] = kSize;
+    starts[2] = 2;
+    expect_failure(run(asynchronous), ACL_ERROR_INVALID_PARAM, "attrsIndexes[2] is 2");
+    EXPECT_EQ(failed, SIZE_MAX);
+    starts[2] = 3;
+    attributes[1].srcLoc = host_side;
+    expect_failure(run(asynchronous), ACL_ERROR_RT_PARAM_INVALID, "srcs[2] (");
+    EXPECT_EQ(failed, 2u);
+    attributes[1].srcLoc = {1, ACL_MEM_LOCATION_TYPE_DEVICE};
+    expect_failure(run(asynchronous), ACL_ERROR_RT_PARAM_INVALID, "but its attribute says device 1");
+    attributes[1].srcLoc = {0, ACL_MEM_LOCATION_TYPE_UNREGISTERED};
+    expect_failure(run(asynchronous), ACL_ERROR_INVALID_PARAM, "srcLoc.type for copy 2 is 2");
+    attributes[1].srcLoc = device_side;
+  }
+  EXPECT_EQ(host_copy(memory, 3 * kSize), std::vector<uint8_t>(3 * kSize, 0)) << "nothing was copied";
+  expect_failure(aclrtMemcpyBatch(dsts, room, srcs, sizes, 0, attributes, starts, 1, &failed),
+                 ACL_ERROR_INVALID_PARAM, "numBatches is 0");
+  expect_failure(aclrtMemcpyBatch(dsts, room, srcs, sizes, 4, attributes, starts, 0, &failed),
+                 ACL_ERROR_INVALID_PARAM, "numAttrs is 0");
+  expect_failure(aclrtMemcpyBatch(dsts, nullptr, srcs, sizes, 4, attributes, starts, 3, nullptr),
+                 ACL_ERROR_INVALID_PARAM, "destMax is null");
+}
+
+TEST_F(AclMemory, CachesOfCoherentMemory) {
+  auto* memory = static_cast<char*>(device_copy(pattern(5000)));
+  int local = 0;
+  for (const auto operation : {aclrtMemFlush, aclrtMemInvalidate}) {
+    EXPECT_EQ(operation(memory, 5000), ACL_SUCCESS) << message();
+    EXPECT_EQ(host_copy(memory, 5000), pattern(5000));
+    expect_failure(operation(memory, 9000), ACL_ERROR_RT_PARAM_INVALID, "ends after 8192");
+    expect_failure(operation(&local, 4), ACL_ERROR_RT_PARAM_INVALID, "is host memory");
+    expect_failure(operation(memory, 0), ACL_ERROR_INVALID_PARAM, "size is 0");
+  }
+  aclrtStream stream = make_stream();
+  for (const auto type :
+       {ACL_RT_CMO_TYPE_PREFETCH, ACL_RT_CMO_TYPE_WRITEBACK, ACL_RT_CMO_TYPE_INVALID, ACL_RT_CMO_TYPE_FLUSH})
+    EXPECT_EQ(aclrtCmoAsync(memory, 5000, type, stream), ACL_SUCCESS) << message();
+  EXPECT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS);
+  EXPECT_EQ(host_copy(memory, 5000), pattern(5000));
+  expect_failure(aclrtCmoAsync(memory, 5000, static_cast<aclrtCmoType>(4), stream), ACL_ERROR_INVALID_PARAM,
+                 "cmoType is 4");
+  expect_failure(aclrtCmoAsync(memory, 9000, ACL_RT_CMO_TYPE_FLUSH, stream), ACL_ERROR_RT_PARAM_INVALID,
+                 "src (");
 }
 
 TEST_F(AclMemory, KindsAndBoundsOfCopiesAreChecked) {

@@ -312,6 +312,26 @@ TEST(Stream, OutlivesItsLastHandle) {
   EXPECT_EQ(result.get_future().get(), 3);
 }
 
+TEST(Stream, IsIdleOnceItsLastEventIsReached) {
+  auto stream = make_stream();
+  for (int round = 0; round < 3000; ++round) {
+    stream->launch(Lane::kParallel, [] {});
+    const auto last = stream->record();
+    while (!last->done()) std::this_thread::yield();
+    ASSERT_TRUE(stream->idle()) << "in round " << round;
+  }
+}
+
+TEST(Stream, ReachesItsEventsBeforeASynchronisationReturns) {
+  auto stream = make_stream();
+  for (int round = 0; round < 3000; ++round) {
+    stream->launch(Lane::kParallel, [] {});
+    const auto last = stream->record();
+    stream->synchronize();
+    ASSERT_TRUE(last->done()) << "in round " << round;
+  }
+}
+
 TEST(Stream, MoreUrgentStreamsComeFirst) {
   // While the compute thread is held, streams of other priorities queue up for it.
   auto holder = make_stream();

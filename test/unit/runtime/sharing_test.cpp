@@ -1,0 +1,144 @@
+#include "runtime/sharing.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "runtime/standstill.h"
+
+namespace anynpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kPage = Arena::kPage;
+
+TEST(Sharing, LosesNoWriteOfTasksThatRunMeanwhile) {
+  constexpr int kStreams = 3, kTasks = 4000;
+  Device& device = Device::get(0);
+  auto* memory = static_cast<char*>(device.arena().allocate(kStreams * kPage));
+  std::vector<std::thread> writers;
+  for (int i = 0; i < kStreams; ++i)
+    writers.emplace_back([&device, counters = reinterpret_cast<uint32_t*>(memory + i * kPage), i] {
+      const auto stream = device.create_stream();
+      const auto count = [counters] {
+        for (size_t at = 0; at < kPage / sizeof(uint32_t); at += 64) ++counters[at];
+      };
+      for (int task = 0; task < kTasks; ++task)
+        stream->launch(i == 0 ? Lane::kParallel : Lane::kShort, count);
+      stream->synchronize();
+    });
+  for (int i = 0; i < kStreams; ++i) {
+    const std::string key = export_memory(memory + i * kPage, kPage, Importers::kAllowed);
+    const ImportedMemory imported(key, device);
+    EXPECT_EQ(imported.size(), kPage);
+    end_export(key);
+  }
+  for (auto& writer : writers) writer.join();
+  for (int i = 0; i < kStreams; ++i)
+    for (size_t at = 0; at < kPage / sizeof(uint32_t); at += 64)
+      EXPECT_EQ(reinterpret_cast<uint32_t*>(memory + i * kPage)[at], uint32_t{kTasks}) << i << ", " << at;
+  device.arena().free(memory);
+}
+
+TEST(Sharing, AStorageIsASegmentOfThePoolAndAnOffset) {
+  Device& device = Device::get(0);
+  Block* block = device.pool().allocate(1000, device.default_stream().id());
+  auto* bytes = static_cast<char*>(BlockPool::address(block));
+  std::memset(bytes, 3, 1000);
+  const auto segment = device.arena().find(bytes);
+  ASSERT_TRUE(segment.has_value());
+  const std::string key = export_memory(segment->begin, segment->size, Importers::kAnyProcess);
+  const ImportedMemory imported(key, device);
+  auto* same = static_cast<char*>(imported.address()) + (bytes - segment->begin);
+  EXPECT_EQ(std::memcmp(same, bytes, 1000), 0);
+  same[999] = 7;
+  EXPECT_EQ(bytes[999], 7);
+  end_export(key);
+  device.pool().free(block);
+  device.pool().release_unused();
+}
+
+TEST(Sharing, TakesNoMemoryForZerosAndGivesAllBack) {
+  Device& device = Device::get(0);
+  const size_t before = MemoryBudget::instance().committed(), own = device.arena().committed();
+  constexpr size_t kSize = 300 * Arena::kPage + (size_t{80} << 20);  // more than is moved at once
+  auto* memory = static_cast<char*>(device.arena().allocate(kSize));
+  memory[kSize - 1] = 5;
+  memory[70 << 20] = 6;
+  const auto shared = device.arena().share(memory, kSize);
+  EXPECT_EQ(device.arena().share(memory, kSize), shared);
+  EXPECT_EQ(MemoryBudget::instance().committed(), before + kSize);
+  EXPECT_EQ(memory[kSize - 1], 5);
+  EXPECT_EQ(memory[70 << 20], 6);
+  struct stat status = {};
+  ASSERT_EQ(fstat(shared->file(), &status), 0);
+  EXPECT_LE(static_cast<size_t>(status.st_blocks) * 512, 2 * Arena::kHugePage);
+  device.arena().free(memory);
+  EXPECT_EQ(MemoryBudget::instance().committed(), before + kSize) << "an owner is left";
+  const_cast<std::shared_ptr<PhysicalMemory>&>(shared).reset();
+  EXPECT_EQ(MemoryBudget::instance().committed(), before);
+  EXPECT_EQ(device.arena().committed(), own);
+}
+
+TEST(Standstill, NoTaskRunsAndNoneIsLost) {
+  Device& device = Device::get(0);
+  std::atomic<int> inside = 0, runs = 0;
+  std::atomic<bool> end = false;
+  std::vector<std::thread> threads;
+  std::atomic<int> launched = 0;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      const auto stream = device.create_stream();
+      while (!end) {
+        const auto task = [&] {
+          ++inside;
+          ++runs;
+          --inside;
+        };
+        ++launched;
+        if (i == 0) {
+          stream->call(Lane::kShort, task);
+        } else {
+          stream->launch(i == 1 ? Lane::kShort : Lane::kParallel, task);
+          stream->synchronize();
+        }
+      }
+    });
+  for (int round = 0; round < 200; ++round) {
+    const Standstill standstill;
+    const int before = runs;
+    EXPECT_EQ(inside, 0);
+    const auto made_meanwhile = Stream::create(0);
+    bool ran = false;
+    made_meanwhile->launch(Lane::kShort, [&] { ran = true; });
+    EXPECT_FALSE(ran);
+    EXPECT_EQ(runs, before);
+    made_meanwhile->abort(std::nullopt);
+  }
+  end = true;
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(runs, launched);
+}
+
+TEST(Standstill, HostFunctionsGoOn) {
+  Device& device = Device::get(0);
+  const auto stream = device.create_stream();
+  std::atomic<bool> go = false;
+  stream->launch(Lane::kHost, [&] { go.wait(false); });
+  {
+    const Standstill standstill;
+    EXPECT_FALSE(stream->synchronize(0ms));
+  }
+  go = true;
+  go.notify_all();
+  EXPECT_TRUE(stream->synchronize());
+}
+
+}  // namespace
+}  // namespace anynpu
