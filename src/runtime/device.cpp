@@ -189,7 +189,8 @@ std::optional<int> thread_device() { return current_device; }
 
 void set_thread_device(std::optional<int> index) {
   require(!index || (*index >= 0 && *index < device_count()), ErrorCode::kInvalidDevice,
-          "invalid device ordinal ", index.value_or(-1), ": 0 to ", device_count() - 1, " exist (option ANYNPU_DEVICES)");
+          "invalid device ordinal ", index.value_or(-1), ": 0 to ", device_count() - 1,
+          " exist (option ANYNPU_DEVICES)");
   current_device = index;
 }
 

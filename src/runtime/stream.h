@@ -88,9 +88,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Lane lane = Lane::kShort;
     UniqueFunction run = {};
     std::shared_ptr<Recording> wait_for = nullptr, complete = nullptr;
-    Duration wait_limit = Duration::zero();  // zero: none, or it is watched already
-    uint32_t threads = 0;                    // of its parallel regions; 0: all
-    uint32_t enqueued_by = 0;                // the system's number of the thread
+    Duration wait_limit = Duration::zero();        // zero: none, or it is watched already
+    uint32_t threads = 0;                          // of its parallel regions; 0: all
+    uint32_t enqueued_by = 0;                      // the system's number of the thread
     std::unique_ptr<TracedTask> traced = nullptr;  // only while a trace is being collected
   };
   enum class State : uint8_t { kIdle, kPosted, kRunning, kParked };

@@ -1,9 +1,11 @@
 """transformers and accelerate find npu by themselves, and train and generate on it as on the CPU."""
 
 import copy
+import itertools
 
 import pytest
 import torch
+from conformance.reference_random import engine_state
 
 accelerate = pytest.importorskip("accelerate")
 transformers = pytest.importorskip("transformers")

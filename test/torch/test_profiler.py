@@ -1,4 +1,4 @@
-"""torch.profiler and torch_npu.profiler: what npu did, on one timeline with the operators that asked for it."""
+"""torch.profiler and torch_npu.profiler: what npu did, on one timeline with the operators that asked."""
 
 import json
 
