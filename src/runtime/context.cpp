@@ -37,7 +37,7 @@ struct Default {
   std::map<void*, std::shared_ptr<AddressRange>> ranges;
   struct Imported {
     std::shared_ptr<ImportedMemory> memory;
-    uint64_t uses;
+    uint64_t uses = 0;
   };
   std::map<std::string, Imported> imports;  // by key
 };
@@ -268,6 +268,7 @@ void Context::release_range(void* address) {
 }
 
 void* Context::import(const std::string& key) {
+  std::shared_ptr<ImportedMemory> memory;  // goes without the lock where another thread was faster
   Default& entry = default_entry(device_);
   std::unique_lock lock(entry.mutex);
   if (const auto found = entry.imports.find(key); found != entry.imports.end()) {
@@ -275,9 +276,10 @@ void* Context::import(const std::string& key) {
     return found->second.memory->address();
   }
   lock.unlock();  // the exporter may take its time
-  auto memory = std::make_shared<ImportedMemory>(key, Device::get(device_));
+  memory = std::make_shared<ImportedMemory>(key, Device::get(device_));
   lock.lock();
-  auto& imported = entry.imports.try_emplace(key, Default::Imported{std::move(memory), 0}).first->second;
+  Default::Imported& imported = entry.imports[key];
+  if (imported.memory == nullptr) imported.memory = memory;
   ++imported.uses;
   return imported.memory->address();
 }
