@@ -279,7 +279,7 @@ void* Context::import(const std::string& key) {
   memory = std::make_shared<ImportedMemory>(key, Device::get(device_));
   lock.lock();
   Default::Imported& imported = entry.imports[key];
-  if (imported.memory == nullptr) imported.memory = memory;
+  if (imported.memory == nullptr) imported.memory.swap(memory);
   ++imported.uses;
   return imported.memory->address();
 }
