@@ -191,6 +191,7 @@ void check_copy(const RowCopy& copy, CopyKind kind) {
 }
 
 void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {
+  if (bytes == 0) return;
   const TaskLabel label("copy", TaskKind::kCopy, bytes);
   stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
     parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
@@ -217,6 +218,7 @@ void copy_async(const RowCopy& copy, Stream& stream) {
 }
 
 void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream) {
+  if (bytes == 0) return;
   const TaskLabel label("fill", TaskKind::kFill, bytes);
   stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
     parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {

@@ -64,7 +64,7 @@ TEST_F(AclAttack, AStreamGoesOnWhenItsBlockingCallbackIsDropped) {
     {
       Gate gate(stream);
       gate.wait_until_running();
-      launch(stream, [] {});
+      ASSERT_EQ(aclrtLaunchHostFunc(stream, [](void*) {}, nullptr), ACL_SUCCESS);
       const auto launch_callback = [&] {
         EXPECT_EQ(aclrtLaunchCallback(nothing, nullptr, ACL_CALLBACK_BLOCK, stream), ACL_SUCCESS);
       };
