@@ -16,7 +16,7 @@ from rich.console import Console
 
 from . import ROOT, build
 
-LIMIT = 900  # seconds for one program: a hang is a failure
+LIMIT = 2400  # seconds for one program, on a machine that does other work too: a hang is a failure
 
 console = Console(highlight=False)
 
