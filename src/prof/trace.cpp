@@ -61,8 +61,8 @@ void Trace::pop_external() {
   if (!externals.empty()) externals.pop_back();
 }
 
-std::unique_ptr<TracedTask> Trace::begin(int device, uint64_t stream) {
-  if (!active() || innermost == nullptr) return nullptr;
+std::unique_ptr<TracedTask> Trace::begin_active(int device, uint64_t stream) {
+  if (innermost == nullptr) return nullptr;
   auto task = std::make_unique<TracedTask>();
   task->name = innermost->name_;
   task->kind = innermost->kind_;

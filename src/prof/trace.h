@@ -57,11 +57,15 @@ class Trace {
   static void pop_external();
 
   /// The stream's side. begin() gives null where the task is in no trace.
-  static std::unique_ptr<TracedTask> begin(int device, uint64_t stream);
+  static std::unique_ptr<TracedTask> begin(int device, uint64_t stream) {
+    return active() ? begin_active(device, stream) : nullptr;
+  }
   static void started(TracedTask& task);
   static void ended(std::unique_ptr<TracedTask> task);
 
  private:
+  static std::unique_ptr<TracedTask> begin_active(int device, uint64_t stream);
+
   static inline std::atomic<bool> active_ = false;
 };
 

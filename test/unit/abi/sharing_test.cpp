@@ -295,15 +295,22 @@ TEST_F(AclSharing, PhysicalMemoryIsMappedInBothProcesses) {
   EXPECT_EQ(peer.ask("read", 0), "0 6");
 }
 
-using AclSharedEvent = AclSharing;
+class AclSharedEvent : public AclSharing {
+ protected:
+  /// An event that the peer makes, as this process opens it.
+  static aclrtEvent open_event_of(Peer& peer) {
+    const std::string key = result(peer.ask("make-event"));
+    aclrtIpcEventHandle handle = {};
+    key.copy(handle.reserved, sizeof(handle.reserved));
+    aclrtEvent event = nullptr;
+    EXPECT_EQ(aclrtIpcOpenEventHandle(handle, &event), ACL_SUCCESS) << message();
+    return event;
+  }
+};
 
 TEST_F(AclSharedEvent, AStreamWaitsForWorkOfAnotherProcess) {
   Peer peer;
-  const std::string key = result(peer.ask("make-event"));
-  aclrtIpcEventHandle handle = {};
-  key.copy(handle.reserved, sizeof(handle.reserved));
-  aclrtEvent event = nullptr;
-  ASSERT_EQ(aclrtIpcOpenEventHandle(handle, &event), ACL_SUCCESS) << message();
+  aclrtEvent event = open_event_of(peer);
   aclrtStream stream = make_stream();
   ASSERT_EQ(aclrtStreamWaitEvent(stream, event), ACL_SUCCESS);
   EXPECT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS) << "it was never recorded";
@@ -351,11 +358,7 @@ TEST_F(AclSharedEvent, EitherProcessRecords) {
 
 TEST_F(AclSharedEvent, TheEndOfItsRecorderIsAnError) {
   Peer peer;
-  const std::string key = result(peer.ask("make-event"));
-  aclrtIpcEventHandle handle = {};
-  key.copy(handle.reserved, sizeof(handle.reserved));
-  aclrtEvent event = nullptr;
-  ASSERT_EQ(aclrtIpcOpenEventHandle(handle, &event), ACL_SUCCESS) << message();
+  aclrtEvent event = open_event_of(peer);
   ASSERT_EQ(peer.ask("hold"), "0");
   ASSERT_EQ(peer.ask("record"), "0");
   aclrtStream stream = make_stream();
