@@ -14,6 +14,7 @@
 #include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/guard.h"
+#include "torch_npu/csrc/sharing.h"
 #include "torch_npu/csrc/sync_debug.h"
 #include "torch_npu/csrc/wait.h"
 
@@ -105,6 +106,15 @@ void bind_devices(py::module& m) {
         "Ends the runtime for this process; for its exit.");
 }
 
+void bind_sharing(py::module& m) {
+  m.def("lend_storage", torch::wrap_pybind_function_no_gil(lend_storage),
+        "The key by which one other process can borrow the memory of a storage.");
+  m.def("borrow_storage", torch::wrap_pybind_function_no_gil(borrow_storage),
+        "The storage of another process, by key, index of its device and number of bytes.");
+  m.def("ipc_collect", torch::wrap_pybind_function_no_gil(collect_lent_memory),
+        "Makes freed memory available that other processes have given back.");
+}
+
 py::dict counters() {
   const Counters now = read_counters();
   py::dict ops;
@@ -140,6 +150,7 @@ PYBIND11_MODULE(_C, m) {
   torch_npu::bind_devices(m);
   torch_npu::bind_memory(m);
   torch_npu::bind_fallback(m);
+  torch_npu::bind_sharing(m);
   m.def("default_generator", torch::wrap_pybind_function([](int device) {
           return torch_npu::default_npu_generator(static_cast<c10::DeviceIndex>(device));
         }));
