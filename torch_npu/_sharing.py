@@ -1,4 +1,4 @@
-"""Tensors of npu in other processes, through torch.multiprocessing as tensors of cuda.
+"""Tensors and events of npu in other processes, through torch.multiprocessing as those of cuda.
 
 What torch pickles for another process comes down to storages, which it knows how to send for the CPU only.
 """
@@ -9,10 +9,12 @@ import torch
 from torch.multiprocessing import reductions
 
 from torch_npu import _C
+from torch_npu.npu import Event
 
 
-def share_storages():
+def share_storages_and_events():
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+    ForkingPickler.register(Event, _reduce_event)
     torch.UntypedStorage.is_shared = _is_shared
 
 
@@ -31,6 +33,10 @@ def _borrowed_storage(key, index, size):
 
 def _empty_storage(index):
     return torch.UntypedStorage(0, device=torch.device("npu", index))
+
+
+def _reduce_event(event):
+    return Event.from_ipc_handle, (event.device, event.ipc_handle())
 
 
 def _is_shared(storage):

@@ -79,6 +79,30 @@ def make(name, value):
     return kept[name]
 
 
+def open_event(name, handle):
+    kept[name] = torch.npu.Event.from_ipc_handle(torch.device("npu:1"), handle)
+    return kept[name].query(), str(kept[name].device)
+
+
+def record(name):
+    """Records the event behind copies that take a while, and adds one to what it is recorded after."""
+    slow, target = torch.ones(16 * MEGABYTE).pin_memory(), torch.empty(16 * MEGABYTE, device="npu")
+    with torch.npu.stream(torch.npu.Stream()):
+        for _ in range(8):
+            target.copy_(slow, non_blocking=True)
+        kept["x"].add_(1)
+        kept[name].record()
+
+
+def synchronize(name):
+    kept[name].synchronize()
+    return kept[name].query()
+
+
+def export(name):
+    return kept[name].ipc_handle()
+
+
 def resize(name):
     kept[name].resize_(1 << 24)
 
@@ -238,6 +262,51 @@ def receive_and_tell(message, replies):
         replies.send(receive(message))
     except RuntimeError as error:
         replies.send(str(error))
+
+
+def test_an_event_is_recorded_by_one_process_and_waited_for_by_the_other(peer):
+    event = torch.npu.Event(interprocess=True)
+    handle = event.ipc_handle()
+    assert isinstance(handle, bytes) and len(handle) == 64
+    assert peer.run(open_event, "opened", handle) == (True, "npu:1")
+    peer.run(keep, "sent", event)
+    x = torch.zeros(3, device="npu")
+    peer.run(keep, "x", x)
+    for name in ("opened", "sent"):
+        peer.run(record, name)
+        torch.npu.current_stream().wait_event(event)
+        y = x + 0
+        assert event.query() and y.tolist() == [1 + (name == "sent")] * 3
+    peer.run(drop, "x")
+
+    copied = torch.ones(16 * MEGABYTE).pin_memory()
+    with torch.npu.stream(torch.npu.Stream("npu:1")):
+        target = torch.empty(16 * MEGABYTE, device="npu:1").copy_(copied, non_blocking=True)
+        event.record()
+    assert peer.run(synchronize, "opened") and event.query() and target.sum().item() == 16 * MEGABYTE
+    assert "the process that made it exports it" in peer.run(export, "opened")
+
+
+def test_events_that_are_no_event_of_several_processes():
+    for event in (torch.npu.Event(), torch.npu.Event(enable_timing=True)):
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="made without interprocess=True"):
+                event.ipc_handle()
+            event.record()
+    with pytest.raises(RuntimeError, match="needs enable_timing=False"):
+        torch.npu.Event(enable_timing=True, interprocess=True)
+    with pytest.raises(TypeError, match="handle has 3 bytes"):
+        torch.npu.Event.from_ipc_handle(torch.device("npu:0"), b"abc")
+    with pytest.raises(RuntimeError, match="hexadecimal digits"):
+        torch.npu.Event.from_ipc_handle(torch.device("npu:0"), b"x" * 64)
+    event = torch.npu.Event(interprocess=True)
+    handle = event.ipc_handle()
+    assert torch.npu.Event.from_ipc_handle(0, handle).query()
+    with pytest.raises((RuntimeError, ValueError), match="timing"):
+        event.elapsed_time(event)
+    del event
+    with pytest.raises(RuntimeError, match="exports nothing"):
+        torch.npu.Event.from_ipc_handle(0, handle)
 
 
 def test_a_fork_of_a_process_with_a_device_is_told():

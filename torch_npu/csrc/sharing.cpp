@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/device.h"
+#include "runtime/shared_event.h"
 #include "runtime/sharing.h"
 #include "torch_npu/csrc/allocator.h"
 #include "torch_npu/csrc/errors.h"
@@ -16,7 +17,10 @@ namespace torch_npu {
 namespace {
 
 using anynpu::BorrowedMemory;
+using anynpu::HandledEvent;
 using c10::StorageImpl;
+
+constexpr size_t kEventHandleSize = 64;
 
 /// The storages over borrowed memory, by address.
 struct Borrowed {
@@ -74,6 +78,31 @@ void collect_lent_memory() {
   anynpu::Exports::instance().settle();
   for (c10::DeviceIndex device = 0; device < device_count(); ++device)
     if (is_started(device)) npu_call([&] { anynpu::Device::get(device).pool().collect(); });
+}
+
+std::shared_ptr<HandledEvent> new_shared_event() {
+  return npu_call([] { return std::make_shared<HandledEvent>(anynpu::SharedEvent::create()); });
+}
+
+std::shared_ptr<HandledEvent> open_shared_event(const std::string& handle) {
+  TORCH_CHECK_TYPE(handle.size() == kEventHandleSize, "Event.from_ipc_handle: handle has ", handle.size(),
+                   " bytes; what Event.ipc_handle() gave is accepted, which has ", kEventHandleSize);
+  return npu_call([&] {
+    Unblocked unblocked;
+    return std::make_shared<HandledEvent>(anynpu::SharedEvent::import(handle));
+  });
+}
+
+std::string event_ipc_handle(const c10::Event& event) {
+  return npu_call([&] {
+    const void* const id = event.eventId();
+    const auto handled = id != nullptr ? anynpu::object_of<HandledEvent>(id, "event") : nullptr;
+    TORCH_CHECK(
+        handled != nullptr && handled->event.shared() != nullptr,
+        "Event.ipc_handle: the event was made without interprocess=True, so that no other process can "
+        "open it");
+    return handled->event.shared()->export_key();
+  });
 }
 
 }  // namespace torch_npu
