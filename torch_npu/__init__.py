@@ -38,7 +38,7 @@ from torch_npu._fallback import (
 
 npu._register()
 _choices.choose_as_on_the_cpu()
-_sharing.refuse_npu_tensors()
+_sharing.share_storages_and_events()
 _distributed.refuse_hccl()
 _dlpack.name_device()
 _exit.leave_in_order()

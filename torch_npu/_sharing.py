@@ -1,45 +1,44 @@
-"""Tensors for other processes: memory of npu is private to its process, so they are refused."""
+"""Tensors and events of npu in other processes, through torch.multiprocessing as those of cuda.
 
-import functools
-import multiprocessing.queues
+What torch pickles for another process comes down to storages, which it knows how to send for the CPU only.
+"""
+
 from multiprocessing.reduction import ForkingPickler
 
 import torch
 from torch.multiprocessing import reductions
-from torch.utils._pytree import tree_leaves
 
 from torch_npu import _C
-
-_REFUSAL = (
-    "an npu tensor cannot be sent to another process: the memory of device npu is private to its process. "
-    "Send tensor.cpu() and move it to npu in the receiving process."
-)
+from torch_npu.npu import Event
 
 
-def refuse_npu_tensors():
+def share_storages_and_events():
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
-    # A queue pickles in a thread of its own, whose errors the caller of put() never sees while the receiver
-    # waits for ever.
-    multiprocessing.queues.Queue.put = _checked(multiprocessing.queues.Queue.put)
+    ForkingPickler.register(Event, _reduce_event)
+    torch.UntypedStorage.is_shared = _is_shared
 
 
 def _reduce_storage(storage):
-    if storage.device.type == "npu":
-        raise RuntimeError(_REFUSAL)
-    return reductions.reduce_storage(storage)
+    if storage.device.type != "npu":
+        return reductions.reduce_storage(storage)
+    index, size = storage.device.index, storage.nbytes()
+    if size == 0:
+        return _empty_storage, (index,)
+    return _borrowed_storage, (_C.lend_storage(storage), index, size)
 
 
-def _checked(put):
-    @functools.wraps(put)
-    def checked_put(self, obj, *args, **kwargs):
-        if _C.is_initialized() and any(map(_on_npu, tree_leaves(obj))):
-            raise RuntimeError(_REFUSAL)
-        return put(self, obj, *args, **kwargs)
-
-    return checked_put
+def _borrowed_storage(key, index, size):
+    return _C.borrow_storage(key, index, size)
 
 
-def _on_npu(leaf):
-    if isinstance(leaf, torch.nn.Module):
-        return any(tensor.is_npu for tensor in (*leaf.parameters(), *leaf.buffers()))
-    return isinstance(leaf, torch.Tensor) and leaf.is_npu
+def _empty_storage(index):
+    return torch.UntypedStorage(0, device=torch.device("npu", index))
+
+
+def _reduce_event(event):
+    return Event.from_ipc_handle, (event.device, event.ipc_handle())
+
+
+def _is_shared(storage):
+    """True for npu, as for cuda: every process that a storage is sent to gets its memory."""
+    return storage.device.type == "npu" or torch._C.StorageBase.is_shared(storage)

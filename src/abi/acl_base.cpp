@@ -106,7 +106,7 @@ aclTensorDesc* create_desc(aclDataType type, int count, const int64_t* dims, acl
       abi::check(dims[i] >= kUnknownDim, ACL_ERROR_INVALID_PARAM, "dims[", i, "] is ", dims[i],
                  "; 0 and more, and -1 for unknown, are accepted");
   }
-  return static_cast<aclTensorDesc*>(abi::new_handle(std::move(desc)));
+  return static_cast<aclTensorDesc*>(new_handle(std::move(desc)));
 }
 
 std::string formatted(const char* format, va_list arguments) {
@@ -131,7 +131,7 @@ size_t aclDataTypeSize(aclDataType dataType) { return size_of(dataType); }
 aclDataBuffer* aclCreateDataBuffer(void* data, size_t size) {
   return abi::call_or(nullptr, "aclCreateDataBuffer", [&] {
     return static_cast<aclDataBuffer*>(
-        abi::new_handle(std::make_shared<aclDataBuffer>(aclDataBuffer{data, size})));
+        new_handle(std::make_shared<aclDataBuffer>(aclDataBuffer{data, size})));
   });
 }
 

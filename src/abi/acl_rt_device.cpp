@@ -190,7 +190,7 @@ aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
     aclrtContext& place = abi::out(context, "context");
     const auto created = Context::create(checked_device(deviceId));
     created->make_current();
-    place = abi::add_handle(abi::Kind::kContext, created->id(), created);
+    place = add_handle(HandleKind::kContext, created->id(), created);
   });
 }
 
@@ -206,7 +206,7 @@ aclError aclrtSetCurrentContext(aclrtContext context) {
 aclError aclrtGetCurrentContext(aclrtContext* context) {
   return abi::call("aclrtGetCurrentContext", [&] {
     const auto current = Context::current();
-    abi::out(context, "context") = abi::add_handle(abi::Kind::kContext, current->id(), current);
+    abi::out(context, "context") = add_handle(HandleKind::kContext, current->id(), current);
   });
 }
 

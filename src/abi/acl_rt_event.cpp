@@ -26,22 +26,22 @@ void create_event(aclrtEvent* place, uint32_t flags) {
   abi::check(!shared || (flags & ACL_EVENT_TIME_LINE) == 0, ACL_ERROR_INVALID_PARAM, "flag is ", flags,
              "; an event of several processes (ACL_EVENT_IPC) has no time (ACL_EVENT_TIME_LINE)");
   (void)Context::current();
-  created = abi::new_handle(shared ? std::make_shared<abi::FlaggedEvent>(SharedEvent::create(), flags)
-                                   : std::make_shared<abi::FlaggedEvent>(flags));
+  const bool waitable = (flags & (ACL_EVENT_SYNC | ACL_EVENT_EXTERNAL)) != 0;
+  created = new_handle(shared ? std::make_shared<HandledEvent>(SharedEvent::create())
+                              : std::make_shared<HandledEvent>((flags & ACL_EVENT_TIME_LINE) != 0, waitable));
 }
 
 /// In a fork no event is ever reached, which whoever asks must be told.
-std::shared_ptr<abi::FlaggedEvent> event_of(aclrtEvent handle, const char* argument = "event") {
+std::shared_ptr<HandledEvent> event_of(aclrtEvent handle, const char* argument = "event") {
   Device::require_usable();
-  return abi::handle<abi::FlaggedEvent>(handle, argument);
+  return abi::handle<HandledEvent>(handle, argument);
 }
 
 /// The event of a handle, made for waits of streams.
-std::shared_ptr<abi::FlaggedEvent> waitable_event(aclrtEvent handle) {
+std::shared_ptr<HandledEvent> waitable_event(aclrtEvent handle) {
   auto event = event_of(handle);
-  abi::check((event->flags & (ACL_EVENT_SYNC | ACL_EVENT_EXTERNAL | ACL_EVENT_IPC)) != 0,
-             ACL_ERROR_RT_PARAM_INVALID, "event was made with flag ", event->flags,
-             "; this needs one made with ACL_EVENT_SYNC");
+  abi::check(event->waitable, ACL_ERROR_RT_PARAM_INVALID,
+             "event was made without ACL_EVENT_SYNC; this needs one made with it");
   return event;
 }
 
@@ -63,8 +63,8 @@ void synchronize(aclrtEvent handle, int32_t timeout) {
 /// When the point of the event was reached.
 Recording::Clock::time_point timestamp(aclrtEvent handle, const char* argument) {
   const auto event = event_of(handle, argument);
-  abi::check((event->flags & ACL_EVENT_TIME_LINE) != 0, ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, argument,
-             " was made with flag ", event->flags, "; time needs ACL_EVENT_TIME_LINE");
+  abi::check(event->event.timing(), ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, argument,
+             " was made without ACL_EVENT_TIME_LINE; time needs it");
   const auto recording = event->event.recording();
   abi::check(recording != nullptr, ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, argument, " was never recorded");
   abi::check(recording->done(), ACL_ERROR_RT_EVENT_NOT_COMPLETE, argument,
@@ -89,7 +89,7 @@ aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t flag) {
 }
 
 aclError aclrtDestroyEvent(aclrtEvent event) {
-  return abi::call("aclrtDestroyEvent", [&] { abi::taken<abi::FlaggedEvent>(event, "event"); });
+  return abi::call("aclrtDestroyEvent", [&] { abi::taken<HandledEvent>(event, "event"); });
 }
 
 aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
@@ -170,8 +170,8 @@ aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle* handle) {
   return abi::call("aclrtIpcGetEventHandle", [&] {
     const auto found = event_of(event);
     aclrtIpcEventHandle& place = abi::out(handle, "handle");
-    abi::check(found->event.shared() != nullptr, ACL_ERROR_RT_PARAM_INVALID, "event was made with flag ",
-               found->flags, "; this needs one made with ACL_EVENT_IPC");
+    abi::check(found->event.shared() != nullptr, ACL_ERROR_RT_PARAM_INVALID,
+               "event was made without ACL_EVENT_IPC; this needs one made with it");
     const std::string key = found->event.shared()->export_key();
     static_assert(sizeof(place.reserved) == 64);
     key.copy(place.reserved, sizeof(place.reserved));
@@ -183,7 +183,7 @@ aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent* event) 
     aclrtEvent& place = abi::out(event, "event");
     (void)Context::current();
     const std::string_view key(handle.reserved, sizeof(handle.reserved));
-    place = abi::new_handle(std::make_shared<abi::FlaggedEvent>(SharedEvent::import(key), ACL_EVENT_IPC));
+    place = new_handle(std::make_shared<HandledEvent>(SharedEvent::import(key)));
   });
 }
 

@@ -21,7 +21,7 @@ struct rtExceptionInfo {
 };
 
 template <>
-struct abi::KindOf<rtExceptionInfo> : abi::KindIs<abi::Kind::kExceptionInfo> {};
+struct anynpu::KindOf<rtExceptionInfo> : KindIs<HandleKind::kExceptionInfo> {};
 
 namespace {
 
@@ -50,11 +50,11 @@ void call_exception_callback(aclrtExceptionInfoCallback callback, const TaskFail
   const auto info = std::make_shared<rtExceptionInfo>(rtExceptionInfo{
       static_cast<uint32_t>(failure.task), static_cast<uint32_t>(failure.stream), failure.thread,
       static_cast<uint32_t>(failure.device), static_cast<uint32_t>(abi::published(failure.error))});
-  abi::add_address(abi::Kind::kExceptionInfo, info);
+  add_address(HandleKind::kExceptionInfo, info);
   const struct Forget {
     const void* info;
     ~Forget() {
-      abi::take_handles_if(abi::Kind::kExceptionInfo, [this](const void* object) { return object == info; });
+      take_handles_if(HandleKind::kExceptionInfo, [this](const void* object) { return object == info; });
     }
   } forget{info.get()};
   callback(info.get());

@@ -97,7 +97,7 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t dev
                                            aclrtDrvMemHandle* handle) {
   return abi::call("aclrtMemImportFromShareableHandle", [&] {
     aclrtDrvMemHandle& place = abi::out(handle, "handle");
-    place = abi::new_handle(import_physical(shareableHandle, Device::get(deviceId)));
+    place = new_handle(import_physical(shareableHandle, Device::get(deviceId)));
   });
 }
 

@@ -29,9 +29,8 @@ void create_stream(aclrtStream* place, uint32_t priority, size_t flags) {
   const auto context = Context::current();
   auto stream = context->create_stream({.priority = static_cast<int>(priority)});
   const uint64_t id = stream->id();
-  created = abi::add_handle(
-      abi::Kind::kStream, id,
-      std::make_shared<abi::StreamInContext>(abi::StreamInContext{std::move(stream), context}));
+  created = add_handle(HandleKind::kStream, id,
+                       std::make_shared<StreamInContext>(StreamInContext{std::move(stream), context}));
 }
 
 void synchronize(aclrtStream handle, int32_t timeout) {
@@ -68,7 +67,7 @@ aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uin
 aclrtStreamConfigHandle* aclrtCreateStreamConfigHandle() {
   return abi::call_or(nullptr, "aclrtCreateStreamConfigHandle", [] {
     const auto config = std::make_shared<aclrtStreamConfigHandle>();
-    abi::add_address(abi::Kind::kStreamConfig, config);
+    add_address(HandleKind::kStreamConfig, config);
     return config.get();
   });
 }
@@ -103,14 +102,14 @@ aclError aclrtCreateStreamV2(aclrtStream* stream, const aclrtStreamConfigHandle*
 aclError aclrtDestroyStream(aclrtStream stream) {
   return abi::call("aclrtDestroyStream", [&] {
     Device::require_usable();
-    Callbacks::instance().end(*abi::taken<abi::StreamInContext>(stream, "stream")->stream);
+    Callbacks::instance().end(*abi::taken<StreamInContext>(stream, "stream")->stream);
   });
 }
 
 aclError aclrtDestroyStreamForce(aclrtStream stream) {
   return abi::call("aclrtDestroyStreamForce", [&] {
     Device::require_usable();
-    const auto destroyed = abi::taken<abi::StreamInContext>(stream, "stream")->stream;
+    const auto destroyed = abi::taken<StreamInContext>(stream, "stream")->stream;
     destroyed->abort(std::nullopt);
     Callbacks::instance().end(*destroyed);
   });

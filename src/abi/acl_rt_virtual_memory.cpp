@@ -82,7 +82,7 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrt
     check_no_flags(flags);
     const size_t page = page_of(prop);
     Device& device = Device::get(static_cast<int>(prop->location.id));
-    place = abi::new_handle(
+    place = new_handle(
         Device::with_freed_memory([&] { return PhysicalMemory::allocate(device.index(), size, page); }));
   });
 }

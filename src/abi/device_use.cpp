@@ -13,10 +13,10 @@ namespace {
 /// When it ends, after an error too, the handles of released contexts and of their streams end.
 struct ForgetReleased {
   ~ForgetReleased() {
-    take_handles_if(Kind::kStream, [](const void* object) {
+    take_handles_if(HandleKind::kStream, [](const void* object) {
       return static_cast<const StreamInContext*>(object)->context->released();
     });
-    take_handles_if(Kind::kContext,
+    take_handles_if(HandleKind::kContext,
                     [](const void* object) { return static_cast<const Context*>(object)->released(); });
   }
 };
@@ -27,7 +27,7 @@ void unuse_device(int device, bool all) {
   const ForgetReleased forget;
   Context::unuse_default(device, all);
   if (Context::uses_of_default(device) == 0)
-    take_handles_if(Kind::kPhysicalMemory, [device](const void* object) {
+    take_handles_if(HandleKind::kPhysicalMemory, [device](const void* object) {
       return static_cast<const PhysicalMemory*>(object)->device() == device;
     });
 }
@@ -43,7 +43,7 @@ void end_all_devices() {
       if (!error) error = std::current_exception();
     }
   };
-  for (const auto& object : handles_of(Kind::kContext)) {
+  for (const auto& object : handles_of(HandleKind::kContext)) {
     const auto context = std::static_pointer_cast<Context>(object);
     if (!context->is_default()) go_on([&] { context->release(); });
   }

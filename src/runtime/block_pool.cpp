@@ -167,7 +167,7 @@ Block* BlockPool::allocate(size_t requested, uint64_t stream, uint64_t group, Po
 
 void BlockPool::free(Block* block, const PoolNote& note) {
   if (block == nullptr || Device::forked()) return;
-  std::vector<std::shared_ptr<Recording>> until;
+  std::vector<std::shared_ptr<Recording>> until = std::move(block->ends);
   if (!block->other_streams.empty() && !Executor::stopped())
     for (const auto& stream : block->other_streams) until.push_back(stream->record());
   std::erase_if(until, [](const auto& point) { return point->done(); });
@@ -176,6 +176,7 @@ void BlockPool::free(Block* block, const PoolNote& note) {
   const MemoryKind kind = block->segment->kind;
   tell(PoolEvent::kFreeRequested, *block->segment, block->address, block->requested, note);
   block->other_streams.clear();
+  block->ends.clear();
   block->state = Block::kDeferred;
   count(stats_.allocation, kind, -1);
   count(stats_.allocated_bytes, kind, -static_cast<int64_t>(block->size));
@@ -192,6 +193,17 @@ void BlockPool::record_stream(Block* block, const std::shared_ptr<Stream>& strea
   std::lock_guard lock(mutex_);
   auto& streams = block->other_streams;
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+}
+
+void BlockPool::rest_until(Block* block, std::shared_ptr<Recording> end) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(block->ends, [](const auto& before) { return before->done(); });
+  block->ends.push_back(std::move(end));
+}
+
+void BlockPool::collect() {
+  std::lock_guard lock(mutex_);
+  collect_deferred();
 }
 
 void* BlockPool::address(const Block* block) { return block == nullptr ? nullptr : block->address; }

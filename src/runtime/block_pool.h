@@ -94,6 +94,10 @@ class BlockPool {
   Block* allocate(size_t size, uint64_t stream, uint64_t group = 0, PoolNote note = nullptr);
   void free(Block* block, const PoolNote& note = nullptr);  ///< accepts null
   void record_stream(Block* block, const std::shared_ptr<Stream>& stream);
+  /// Once freed, the block rests until `end` is reached, too.
+  void rest_until(Block* block, std::shared_ptr<Recording> end);
+  /// Makes freed blocks available whose rest is over, as each allocation does before it takes one.
+  void collect();
 
   static void* address(const Block* block);
   static size_t size(const Block* block);  ///< usable bytes

@@ -30,6 +30,7 @@ struct Block {
   Block *previous = nullptr, *next = nullptr;                               // neighbours in the segment
   Block *bin_previous = nullptr, *bin_next = nullptr;       // in the free list of the size class
   std::vector<std::shared_ptr<Stream>> other_streams = {};  // that use it beside the segment's own
+  std::vector<std::shared_ptr<Recording>> ends = {};        // that it rests until, once it is freed
   PoolNote note = nullptr;
 
   bool is_whole_segment() const { return previous == nullptr && next == nullptr; }

@@ -29,6 +29,8 @@ class Context : public std::enable_shared_from_this<Context> {
 
   /// The calling thread's. Raises kNoContext where the thread has no device, or the context was released.
   static std::shared_ptr<Context> current();
+  /// The default context of `device`. Raises kNoContext while the device is reset.
+  static std::shared_ptr<Context> default_of(int device);
   void make_current();  ///< raises kInvalidHandle when it was released
 
   /// Makes the default context of `device` current and counts one use of it.
@@ -81,7 +83,6 @@ class Context : public std::enable_shared_from_this<Context> {
 
  private:
   Context(int device, bool is_default);
-  static std::shared_ptr<Context> default_of(int device);
   std::vector<std::shared_ptr<Stream>> live_streams();
   void end();  ///< it is current nowhere, and its streams have no subscriptions, from now on
   static void end_default(int device, std::unique_lock<std::mutex> lock);

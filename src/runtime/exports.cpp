@@ -4,12 +4,9 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -17,71 +14,29 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
+#include "runtime/export_protocol.h"
 
 namespace anynpu {
 namespace {
 
-constexpr size_t kMostSecret = 32;
-constexpr timeval kServerPatience = {1, 0}, kClientPatience = {20, 0};
+constexpr timeval kPatience = {1, 0};
 constexpr int kLookForEnd = 200;  // ms
-constexpr std::chrono::seconds kNameLimit{2};
+constexpr auto kBindLimit = std::chrono::seconds(5);
 
-// The protocol: one message each way on a connection of its own.
-struct Request {
-  ExportKind kind;
-  uint8_t secret_size;
-  char secret[kMostSecret];
-};
-struct Reply {
-  enum Status : uint32_t { kGiven, kUnknown, kNotAllowed } status;
-  uint64_t size, offset;
-};
-
-/// The socket of a process. Its name holds the name space that the process's number belongs to.
-std::pair<sockaddr_un, socklen_t> address_of(pid_t process) {
-  struct stat name_space = {};
-  stat("/proc/self/ns/pid", &name_space);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  const std::string name = concat("anynpu.", name_space.st_ino, ".", process);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // after a zero: abstract
-  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
-}
-
-Descriptor make_socket() { return Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)); }
-
-void limit_waiting(int socket, timeval patience) {
-  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-}
-
-/// The socket of this process. Its name stays in use for a moment when the last one was closed while another
-/// thread started a program: a child between vfork() and the end of exec() still holds it.
-Descriptor listen_as(pid_t process) {
-  const auto [address, size] = address_of(process);
-  const auto deadline = std::chrono::steady_clock::now() + kNameLimit;
-  while (true) {
-    Descriptor socket = make_socket();
-    if (socket && bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-        listen(socket.get(), SOMAXCONN) == 0)
-      return socket;
-    require(errno == EADDRINUSE && std::chrono::steady_clock::now() < deadline, ErrorCode::kInternal,
-            "exporting to other processes: the socket @", address.sun_path + 1, ": ", std::strerror(errno));
+/// False, and errno, when the address cannot be had. A child that this process is just starting may hold a
+/// former socket of it until it executes its program.
+bool bind_in_time(int socket, const sockaddr_un& address, socklen_t size) {
+  const auto deadline = std::chrono::steady_clock::now() + kBindLimit;
+  while (bind(socket, reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+    if (errno != EADDRINUSE || std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-}
-
-/// Who is at the other end, when it is this user; both ends ask.
-std::optional<pid_t> peer_of_this_user(int connection) {
-  ucred peer = {};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
-    return std::nullopt;
-  return peer.pid;
+  return true;
 }
 
 void send_reply(int connection, Reply reply, int file) {
@@ -102,30 +57,32 @@ void send_reply(int connection, Reply reply, int file) {
   sendmsg(connection, &message, MSG_NOSIGNAL);
 }
 
-/// The reply and the file in it; nothing when no whole reply came.
-std::optional<std::pair<Reply, Descriptor>> receive_reply(int connection) {
-  Reply reply = {};
-  iovec data = {&reply, sizeof(reply)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t received = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
-  Descriptor file;
-  const cmsghdr* header = received >= 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-    file = Descriptor(fd);
-  }
-  if (received != sizeof(reply) || (reply.status == Reply::kGiven) != static_cast<bool>(file))
-    return std::nullopt;
-  return std::pair{reply, std::move(file)};
+}  // namespace
+
+std::pair<sockaddr_un, socklen_t> address_of(pid_t process) {
+  struct stat name_space = {};
+  stat("/proc/self/ns/pid", &name_space);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string name = concat("anynpu.", name_space.st_ino, ".", process);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // after a zero: abstract
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
-}  // namespace
+Descriptor make_socket() { return Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)); }
+
+void limit_waiting(int socket, timeval patience) {
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+}
+
+std::optional<pid_t> peer_of_this_user(int connection) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
+    return std::nullopt;
+  return peer.pid;
+}
 
 std::string random_bytes(size_t count) {
   std::string bytes(count, '\0');
@@ -173,7 +130,13 @@ void Exports::remove(const std::string& secret) {
 
 /// Opens the socket and starts the thread that serves it.
 void Exports::start() {
-  socket_ = listen_as(getpid());
+  Descriptor socket = make_socket();
+  const auto [address, size] = address_of(getpid());
+  const bool listening =
+      socket && bind_in_time(socket.get(), address, size) && listen(socket.get(), SOMAXCONN) == 0;
+  require(listening, ErrorCode::kInternal, "exporting to other processes: the socket @", address.sun_path + 1,
+          ": ", std::strerror(errno));
+  socket_ = std::move(socket);
   try {
     start_service_thread("npu-export", [this] { serve(); });
   } catch (const Error&) {
@@ -182,81 +145,84 @@ void Exports::start() {
   }
 }
 
-/// Answers until there are no exports. Closing takes place under the lock, so that who adds an export finds
-/// either a socket that is served or a name that is free.
 void Exports::serve() {
-  pollfd listening = {socket_.get(), POLLIN, 0};  // only this thread changes it
-  while (true) {
-    if (poll(&listening, 1, kLookForEnd) > 0) {
-      const Descriptor connection(accept4(listening.fd, nullptr, nullptr, SOCK_CLOEXEC));
-      if (connection) {
-        limit_waiting(connection.get(), kServerPatience);
-        answer(connection.get());
-      } else {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for instance: no descriptors are left
+  do {
+    std::vector<pollfd> looked_at = {{socket_.get(), POLLIN, 0}};  // only this thread changes socket_
+    {
+      std::lock_guard serving(serving_);
+      for (const Connection& connection : connections_)
+        looked_at.push_back({connection.socket.get(), POLLIN, 0});
+    }
+    if (poll(looked_at.data(), looked_at.size(), kLookForEnd) > 0) {
+      if (looked_at.front().revents != 0) accept_one();
+      settle();
+    }
+  } while (!end_if_unused());
+}
+
+void Exports::accept_one() {
+  Descriptor socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const auto peer = socket ? peer_of_this_user(socket.get()) : std::nullopt;
+  if (!socket) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // perhaps no descriptors are left
+  if (!peer) return;
+  limit_waiting(socket.get(), kPatience);
+  std::lock_guard serving(serving_);
+  connections_.push_back({std::move(socket), *peer});
+}
+
+/// Closing takes place under the lock, so that who adds an export finds either a socket that is served or a
+/// name that is free.
+bool Exports::end_if_unused() {
+  std::scoped_lock lock(serving_, mutex_);
+  std::erase_if(exports_, [](const auto& entry) { return entry.second.owner.expired(); });
+  if (!exports_.empty()) return false;
+  connections_.clear();
+  socket_ = Descriptor();
+  return true;
+}
+
+void Exports::settle() {
+  std::lock_guard serving(serving_);  // also while loans end, so that they are over for whoever calls next
+  std::erase_if(connections_, [&](Connection& connection) {
+    while (true) {
+      Request request = {};
+      const ssize_t received = recv(connection.socket.get(), &request, sizeof(request), MSG_DONTWAIT);
+      if (received < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+      if (received != sizeof(request) || request.secret_size > kMostSecret) return true;
+      if (request.action == Request::kImport) {
+        give(connection, request);
+      } else if (const auto found = connection.borrowed.find({request.secret, request.secret_size});
+                 found != connection.borrowed.end()) {
+        connection.borrowed.erase(found);
       }
     }
-    std::lock_guard lock(mutex_);
-    std::erase_if(exports_, [](const auto& entry) { return entry.second.owner.expired(); });
-    if (!exports_.empty()) continue;
-    socket_ = Descriptor();
-    return;
-  }
+  });
 }
 
-void Exports::answer(int connection) {
-  const auto peer = peer_of_this_user(connection);
-  Request request = {};
-  if (!peer || recv(connection, &request, sizeof(request), 0) != sizeof(request) ||
-      request.secret_size > kMostSecret)
-    return;
+void Exports::give(Connection& connection, const Request& request) {
+  const std::string secret(request.secret, request.secret_size);
   std::unique_lock lock(mutex_);
-  const auto found = exports_.find({request.secret, request.secret_size});
+  const auto found = exports_.find(secret);
   const bool known = found != exports_.end() && found->second.kind == request.kind;
-  const auto owner = known ? found->second.owner.lock() : nullptr;  // keeps the file open
+  auto owner = known ? found->second.owner.lock() : nullptr;
   if (owner == nullptr) {
     lock.unlock();
-    return send_reply(connection, {Reply::kUnknown, 0, 0}, -1);
+    return send_reply(connection.socket.get(), {Reply::kUnknown, 0, 0}, -1);
   }
-  const Export& exported = found->second;
-  const bool allowed =
-      exported.importers == Importers::kAnyProcess || *peer == getpid() || exported.allowed.contains(*peer);
+  Export& exported = found->second;
+  const bool allowed = exported.importers == Importers::kAnyProcess || connection.peer == getpid() ||
+                       exported.allowed.contains(connection.peer);
   const Reply reply =
       allowed ? Reply{Reply::kGiven, exported.size, exported.offset} : Reply{Reply::kNotAllowed, 0, 0};
-  const int file = exported.file;
+  if (allowed && exported.kind == ExportKind::kLoan) {
+    connection.borrowed.emplace(secret, owner);
+    exported.on_its_way = nullptr;
+  }
+  // Of its own, so that an importer that has the reply finds the owner to be nobody's here.
+  const Descriptor file(fcntl(exported.file, F_DUPFD_CLOEXEC, 0));
   lock.unlock();
-  send_reply(connection, reply, file);
-}
-
-Import Exports::import(pid_t process, const std::string& secret, ExportKind kind) {
-  Device::require_usable();
-  const Descriptor connection = make_socket();
-  limit_waiting(connection.get(), kClientPatience);
-  const auto [address, size] = address_of(process);
-  require(connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0,
-          ErrorCode::kPeerFailed, "process ", process,
-          ", which exported it, is gone or exports nothing any more: ", std::strerror(errno));
-  require(peer_of_this_user(connection.get()).has_value(), ErrorCode::kNoPermission, "process ", process,
-          " belongs to another user");
-  Request request = {kind, static_cast<uint8_t>(secret.size()), {}};
-  std::memcpy(request.secret, secret.data(), std::min(secret.size(), kMostSecret));
-  std::optional<std::pair<Reply, Descriptor>> answer;
-  if (send(connection.get(), &request, sizeof(request), MSG_NOSIGNAL) == sizeof(request))
-    answer = receive_reply(connection.get());
-  require(answer.has_value(), ErrorCode::kPeerFailed, "process ", process,
-          ", which exported it, does not answer");
-  auto& [reply, file] = *answer;
-  require(reply.status != Reply::kUnknown, ErrorCode::kInvalidHandle, "process ", process,
-          " exports nothing of that kind under that key (any more)");
-  require(reply.status != Reply::kNotAllowed, ErrorCode::kNoPermission, "process ", process,
-          ", which exported it, does not let process ", getpid(), " import it");
-  struct stat status = {};
-  const bool whole = fstat(file.get(), &status) == 0 &&
-                     (fcntl(file.get(), F_GET_SEALS) & F_SEAL_SHRINK) != 0 &&
-                     reply.offset <= static_cast<uint64_t>(status.st_size) &&
-                     reply.size <= static_cast<uint64_t>(status.st_size) - reply.offset;
-  require(whole, ErrorCode::kPeerFailed, "process ", process, " gave a file that is not what it exports");
-  return {std::move(file), reply.size, reply.offset};
+  owner.reset();
+  send_reply(connection.socket.get(), reply, file.get());
 }
 
 }  // namespace anynpu

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -19,8 +20,10 @@ namespace anynpu {
 /// the same user.
 enum class Importers : uint8_t { kAllowed, kAnyProcess };
 
-/// What the file of an export is.
-enum class ExportKind : uint8_t { kPhysicalMemory, kMemory, kEvent };
+struct Request;
+
+/// What the file of an export is. A loan is memory that the exporter wants to know the users of.
+enum class ExportKind : uint8_t { kPhysicalMemory, kMemory, kEvent, kLoan };
 
 /// What an import receives: `size` bytes of the file from `offset` on.
 struct Import {
@@ -30,8 +33,8 @@ struct Import {
 
 /// Files in memory that this process lets others use. A thread serves them on an abstract socket, so nothing
 /// is left of them when the process ends, however it ends; it hands a file to a process that knows the secret
-/// of its export and may import it, and nothing else. Processes see each other that share the name spaces for
-/// processes and for the network. Thread-safe, and refused in forks.
+/// of its export and may import it, and nothing else. See Exporter for the other end. Processes see each
+/// other that share the name spaces for processes and for the network. Thread-safe, and refused in forks.
 class Exports {
  public:
   static Exports& instance();
@@ -44,6 +47,9 @@ class Exports {
     int file;
     uint64_t size, offset;
     std::set<pid_t> allowed = {};
+    /// Of a loan: its owner, kept until the first import. Each import keeps it, too, until it is given back
+    /// or the process that imported ends.
+    std::shared_ptr<void> on_its_way = nullptr;
   };
 
   /// Exports under a secret that `make_secret` makes; the secret.
@@ -52,17 +58,25 @@ class Exports {
   void allow(const std::string& secret, std::span<const pid_t> processes);
   /// Ends an export; imports keep what they have. Raises kInvalidHandle when there is no such export.
   void remove(const std::string& secret);
-
-  /// What `process` exports under `secret`. Raises kPeerFailed when it is gone or does not answer,
-  /// kInvalidHandle when it exports no such thing (any more), kNoPermission when this process may not.
-  static Import import(pid_t process, const std::string& secret, ExportKind kind);
+  /// Acts on what came from importers so far: afterwards, loans that were given back are over.
+  void settle();
 
  private:
+  struct Connection {
+    Descriptor socket;
+    pid_t peer;
+    std::unordered_multimap<std::string, std::shared_ptr<void>> borrowed = {};  // loans, by secret
+  };
+
   Exports() = default;
   void start();
   void serve();
-  void answer(int connection);
+  void accept_one();
+  void give(Connection& connection, const Request& request);
+  bool end_if_unused();
 
+  std::mutex serving_;                 // locked before mutex_
+  std::list<Connection> connections_;  // guarded by serving_
   std::mutex mutex_;
   std::unordered_map<std::string, Export> exports_;  // by secret
   Descriptor socket_;                                // while its thread runs, which also closes it

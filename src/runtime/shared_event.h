@@ -16,7 +16,7 @@ namespace anynpu {
 class SharedEvent : public std::enable_shared_from_this<SharedEvent> {
  public:
   static std::shared_ptr<SharedEvent> create();
-  /// The event of that key; one object in a process. Raises what Exports::import() does.
+  /// The event of that key; one object in a process. Raises what Exporter::import() does.
   static std::shared_ptr<SharedEvent> import(std::string_view key);
   ~SharedEvent();
   SharedEvent(const SharedEvent&) = delete;

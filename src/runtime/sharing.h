@@ -34,7 +34,7 @@ void end_export(std::string_view key);
 /// exporter. Queued work is waited for as AddressRange does.
 class ImportedMemory {
  public:
-  ImportedMemory(std::string_view key, Device& device);  ///< raises what Exports::import() does
+  ImportedMemory(std::string_view key, Device& device);  ///< raises what Exporter::import() does
 
   void* address() const { return range_.begin() + import_.offset % Arena::kPage; }
   size_t size() const { return import_.size; }
@@ -42,6 +42,32 @@ class ImportedMemory {
  private:
   Import import_;
   AddressRange range_;
+};
+
+/// Lends a block of a pool to another process: the memory of the block, once it is freed, rests until every
+/// process that borrowed it has given it back or has ended. The key, which is new each time, is for one
+/// process to borrow by: until it does, and so for ever when it ends without, the block is lent. (More may
+/// borrow by it while one has the block by it.) All devices stand still a moment when the first block of a
+/// segment is lent (see Standstill).
+std::string lend(Block* block);
+
+/// A block of another process at an address of a device of this one, until it goes and the work that streams
+/// have then is done. Outlives its exporter. What is borrowed of one segment has one mapping, so borrowing a
+/// block again gives the same address. In a fork it is nothing.
+class BorrowedMemory {
+ public:
+  /// Raises what Exporter::import() does, and kInvalidDevice where there is no such device, when the loan is
+  /// given back.
+  BorrowedMemory(std::string_view key, int device);
+  ~BorrowedMemory();
+  BorrowedMemory(const BorrowedMemory&) = delete;
+
+  void* address() const;
+  size_t size() const;  ///< of the block
+
+ private:
+  struct Use;
+  std::unique_ptr<Use> use_;
 };
 
 /// What the above are made of: exports of files that are owned by something, for any process of this user.

@@ -159,7 +159,7 @@ void Stream::launch(Lane lane, UniqueFunction task) {
   if (lane == Lane::kShort && state_ == State::kIdle) {
     run_in_caller(lock, {lane, std::move(task)});
   } else {
-    enqueue(lock, {.lane = lane, .run = std::move(task), .threads = thread_limit(device_)});
+    enqueue(lock, {lane, std::move(task)});
   }
 }
 // [/docs]
@@ -206,7 +206,7 @@ void Stream::call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& 
       shared->error = std::current_exception();
     }
   };
-  const uint64_t ticket = enqueue(lock, {.lane = lane, .run = run, .threads = thread_limit(device_)});
+  const uint64_t ticket = enqueue(lock, {lane, run});
   while (finished_ < ticket) {
     try {
       help_until(lock, ticket, std::nullopt);
@@ -225,6 +225,7 @@ void Stream::call_elsewhere(Lock& lock, Lane lane, const std::function<void()>& 
 /// Runs `task` at once on the idle stream, then hands over what was enqueued meanwhile.
 void Stream::run_in_caller(Lock& lock, Task task) {
   task.enqueued_by = this_thread();
+  task.threads = thread_limit(device_);
   state_ = State::kRunning;
   ++enqueued_;
   task.traced = Trace::begin(device_, id_);
@@ -285,6 +286,7 @@ Stream::Lock Stream::lock_usable() {
 
 uint64_t Stream::enqueue(Lock& lock, Task task) {
   task.enqueued_by = this_thread();
+  task.threads = thread_limit(device_);
   const bool needs_thread = static_cast<bool>(task.run);
   if (needs_thread) task.traced = Trace::begin(device_, id_);
   queue_.push_back(std::move(task));

@@ -126,11 +126,6 @@ def test_corner_rules_of_events():
         first.elapsed_time(untimed)
     with pytest.raises(RuntimeError, match="device index"):
         first.record(torch.npu.Stream("npu:1"))
-    with pytest.raises(NotImplementedError, match="interprocess"):
-        torch.npu.Event(interprocess=True)
-    for share in (never.ipc_handle, lambda: torch.npu.Event.from_ipc_handle(torch.device("npu:0"), b"")):
-        with pytest.raises(NotImplementedError, match="cannot be sent to other processes"):
-            share()
     for wait in (stream.wait_event, stream.wait_stream):
         with pytest.raises(AttributeError, match="NoneType"):  # as torch.cuda's
             wait(None)
@@ -162,7 +157,7 @@ def test_external_streams_are_the_streams_of_their_handles(slow_copy):
     assert x.sum().item() == 12
     external.synchronize()
     assert external.query() and copied.query()
-    with pytest.raises(RuntimeError, match="handle of no stream"):
+    with pytest.raises(RuntimeError, match="is not a stream that this library made"):
         torch.npu.ExternalStream(12345)
     with pytest.raises(ValueError, match="of device npu:0, not npu:1"):
         torch.npu.ExternalStream(side.npu_stream, "npu:1")

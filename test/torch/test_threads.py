@@ -1,5 +1,69 @@
 """How many threads run PyTorch's kernels on device npu."""
 
+import ctypes
+from pathlib import Path
+
+import pytest
+import torch
+
+import anynpu
+
+VECTOR_CORE = 1
+LARGE, SMALL = 1 << 21, 8
+
+
+@pytest.fixture(scope="module")
+def acl():
+    return ctypes.CDLL(str(Path(anynpu.__file__).parent / "lib64" / "libascendcl.so"))
+
+
+@pytest.fixture(scope="module")
+def threads_of():
+    """The number of threads that an operator may use, seen from inside of its kernel."""
+    seen = []
+
+    def look(x):
+        seen.append(torch.get_num_threads())
+        return x[:1].clone()
+
+    def threads_of(size, device):
+        torch.ops.test_threads.look(torch.zeros(size, device=device))
+        return seen.pop()
+
+    library = torch.library.Library("test_threads", "DEF")
+    library.define("look(Tensor x) -> Tensor")
+    library.impl("look", look, "CPU")
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield threads_of
+    torch.set_num_threads(before)
+
+
+def test_kernels_use_as_many_cores_as_their_device_is_limited_to(acl, threads_of):
+    def counts():
+        return [threads_of(LARGE, "npu:0"), threads_of(LARGE, "npu:1"), threads_of(SMALL, "npu:0")]
+
+    assert counts() == [2, 2, 1]
+    assert acl.aclrtSetDeviceResLimit(0, VECTOR_CORE, 1) == 0
+    try:
+        assert counts() == [1, 2, 1]
+    finally:
+        assert acl.aclrtResetDeviceResLimit(0) == 0
+    assert counts() == [2, 2, 1]
+
+    stream = ctypes.c_void_p(torch.npu.current_stream().npu_stream)
+    torch.npu.set_device(0)
+    assert acl.aclrtSetStreamResLimit(stream, VECTOR_CORE, 1) == 0
+    assert counts() == [2, 2, 1], "the thread does not use the stream's limits"
+    assert acl.aclrtUseStreamResInCurrentThread(stream) == 0
+    try:
+        assert counts() == [1, 1, 1]
+    finally:
+        assert acl.aclrtUnuseStreamResInCurrentThread(stream) == 0
+        assert acl.aclrtResetStreamResLimit(stream) == 0
+    assert counts() == [2, 2, 1]
+
 
 def test_set_num_threads_holds_for_kernels_on_the_compute_thread(python):
     output = python(

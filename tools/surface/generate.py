@@ -28,7 +28,6 @@ REASONS = {
     "cuda": "is about CUDA's own libraries, compilers or hardware",
     "hardware": "asks or steers hardware that is not here",
     "internal": "a helper of the implementation, not meant for programs",
-    "ipc": "not built yet: sharing tensors and events with other processes",
     "later": "not built yet",
     "memory": "all memory of a device lies in its own arena",
     "profiler": "not built yet: marks and switches for external profilers (torch.profiler shows npu)",

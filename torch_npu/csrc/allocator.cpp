@@ -44,13 +44,6 @@ void report_to_profiler(const Block* block, bool allocated) {
                   static_cast<c10::DeviceIndex>(anynpu::Device::of(address)->index())));
 }
 
-/// The block that `data` owns, also where another library wrapped the DataPtr; null for memory of no pool.
-Block* block_of(const c10::DataPtr& data) {
-  if (owns_block(data)) return static_cast<Block*>(data.get_context());
-  anynpu::Device* const device = anynpu::Device::of(data.get());
-  return device == nullptr ? nullptr : device->pool().find(data.get());
-}
-
 c10::CachingAllocator::Stat stat(const anynpu::MemoryCounter& counter) {
   return {counter.current, counter.peak, counter.allocated, counter.freed};
 }
@@ -180,6 +173,12 @@ c10::DataPtr own_block(Block* block, c10::DeviceIndex index) {
 }
 
 bool owns_block(const c10::DataPtr& data) { return data.get_deleter() == &delete_block; }
+
+Block* block_of(const c10::DataPtr& data) {
+  if (owns_block(data)) return static_cast<Block*>(data.get_context());
+  anynpu::Device* const device = anynpu::Device::of(data.get());
+  return device == nullptr ? nullptr : device->pool().find(data.get());
+}
 
 bool is_arena(const void* address) { return anynpu::Device::of(address) != nullptr; }
 

@@ -35,6 +35,9 @@ c10::DataPtr own_block(anynpu::Block* block, c10::DeviceIndex device);
 /// True when `data` is such a DataPtr, so that its context is a block or null.
 bool owns_block(const c10::DataPtr& data);
 
+/// The block that `data` owns, also where another library wrapped the DataPtr; null for memory of no pool.
+anynpu::Block* block_of(const c10::DataPtr& data);
+
 /// True for every address inside the memory of a started device. Takes no lock.
 bool is_arena(const void* address);
 

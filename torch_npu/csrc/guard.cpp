@@ -7,9 +7,12 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "runtime/device.h"
 #include "runtime/event.h"
+#include "runtime/handles.h"
 #include "torch_npu/csrc/allocator.h"
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/wait.h"
@@ -17,6 +20,7 @@
 namespace torch_npu {
 namespace {
 
+using anynpu::HandledEvent;
 using c10::Device;
 using c10::DeviceIndex;
 using c10::DeviceType;
@@ -41,21 +45,20 @@ class StreamRegistry {
     if (stream == nullptr) {
       stream = anynpu::Device::get(device).create_stream({.priority = urgent ? -1 : 0});
       streams_[stream->id()] = stream;
+      ids_of_pools_.insert(stream->id());
     }
     return stream;
+  }
+
+  bool is_of_pool(uint64_t id) {
+    std::lock_guard lock(mutex_);
+    return ids_of_pools_.contains(id);
   }
 
   std::shared_ptr<anynpu::Stream> find(StreamId id) {
     std::lock_guard lock(mutex_);
     const auto found = streams_.find(static_cast<uint64_t>(id));
     return found == streams_.end() ? nullptr : found->second.lock();
-  }
-
-  std::shared_ptr<anynpu::Stream> find(const void* handle) {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, weak] : streams_)
-      if (auto stream = weak.lock(); stream.get() == handle) return stream;
-    return nullptr;
   }
 
   void add(const std::shared_ptr<anynpu::Stream>& stream) {
@@ -71,6 +74,7 @@ class StreamRegistry {
   std::mutex mutex_;
   std::map<std::pair<DeviceIndex, bool>, Pool> pools_;
   std::unordered_map<uint64_t, std::weak_ptr<anynpu::Stream>> streams_;
+  std::unordered_set<uint64_t> ids_of_pools_;
 };
 
 c10::Stream default_stream(DeviceIndex device) {
@@ -79,7 +83,13 @@ c10::Stream default_stream(DeviceIndex device) {
 
 DeviceIndex index_or_current(Device device) { return device.has_index() ? device.index() : current_device(); }
 
-anynpu::Event& event_of(void* event) { return *static_cast<anynpu::Event*>(event); }
+/// What the guard's record() makes an event of, instead of recording it: see create_event().
+thread_local std::shared_ptr<HandledEvent> event_to_create;
+
+/// A c10::Event holds the handle of its event.
+std::shared_ptr<HandledEvent> handled(const void* event) {
+  return npu_call([&] { return anynpu::object_of<HandledEvent>(event, "event"); });
+}
 
 /// Devices, streams and events for c10::DeviceGuard, torch.Stream, torch.Event and the autograd engine.
 struct NpuGuardImpl final : c10::impl::DeviceGuardImplInterface {
@@ -125,9 +135,7 @@ struct NpuGuardImpl final : c10::impl::DeviceGuardImplInterface {
     return previous;
   }
 
-  void* getStreamNativeHandle(const c10::Stream stream) const override {
-    return runtime_stream(stream).get();
-  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override { return handle_of_stream(stream); }
 
   bool queryStream(const c10::Stream& stream) const override { return runtime_stream(stream)->idle(); }
 
@@ -139,26 +147,35 @@ struct NpuGuardImpl final : c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const DeviceIndex device,
               const c10::EventFlag flag) const override {
-    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ",
+    if (event_to_create != nullptr) {
+      *event = npu_call([] { return anynpu::new_handle(std::exchange(event_to_create, nullptr)); });
+      return;
+    }
+    if (*event == nullptr)
+      *event = anynpu::new_handle(
+          std::make_shared<HandledEvent>(flag == c10::EventFlag::BACKEND_DEFAULT, /*is_waitable=*/true));
+    const auto recorded = handled(*event);
+    const bool any_device = recorded->event.shared() != nullptr || !recorded->event.recorded();
+    TORCH_CHECK(any_device || device == stream.device_index(), "Event device index ",
                 static_cast<int>(device), " does not match recording stream's device index ",
                 static_cast<int>(stream.device_index()), ".");
-    if (*event == nullptr) *event = new anynpu::Event(flag == c10::EventFlag::BACKEND_DEFAULT);
-    npu_call([&] { event_of(*event).record(*runtime_stream(stream)); });
+    npu_call([&] { recorded->event.record(*runtime_stream(stream)); });
   }
 
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) npu_call([&] { runtime_stream(stream)->wait(event_of(event)); });
+    if (event == nullptr) return;
+    const auto waited = handled(event);
+    npu_call([&] { runtime_stream(stream)->wait(waited->event); });
   }
 
-  bool queryEvent(void* event) const override { return event == nullptr || event_of(event).done(); }
+  bool queryEvent(void* event) const override { return event == nullptr || handled(event)->event.done(); }
 
-  void destroyEvent(void* event, const DeviceIndex) const noexcept override {
-    delete static_cast<anynpu::Event*>(event);
-  }
+  void destroyEvent(void* event, const DeviceIndex) const noexcept override { anynpu::drop_handle(event); }
 
   void synchronizeEvent(void* event) const override {
-    if (event != nullptr)
-      wait_until([&](anynpu::Duration limit) { return event_of(event).synchronize(limit); });
+    if (event == nullptr) return;
+    const auto waited = handled(event);
+    wait_until([&](anynpu::Duration limit) { return waited->event.synchronize(limit); });
   }
 
   double elapsedTime(void* start, void* end, const DeviceIndex) const override {
@@ -226,23 +243,37 @@ c10::Stream c10_stream(anynpu::Stream& stream) {
   return c10::Stream(c10::Stream::UNSAFE, {DeviceType::PrivateUse1, device}, id);
 }
 
+void* handle_of_stream(const c10::Stream& stream) {
+  const auto found = runtime_stream(stream);
+  return npu_call([&]() -> void* {
+    void* const handle = anynpu::handle_with(anynpu::HandleKind::kStream, found->id());
+    if (stream.id() == 0 || StreamRegistry::instance().is_of_pool(found->id())) {
+      auto context = anynpu::Context::default_of(found->device());
+      const auto in_context = std::make_shared<anynpu::StreamInContext>(found, std::move(context));
+      return anynpu::add_handle(anynpu::HandleKind::kStream, found->id(), in_context);
+    }
+    (void)anynpu::object_of<anynpu::StreamInContext>(handle, "stream");
+    return handle;
+  });
+}
+
 c10::Stream stream_of_handle(const void* handle) {
-  for (DeviceIndex device = 0; device < device_count(); ++device)
-    if (is_started(device) && &anynpu::Device::get(device).default_stream() == handle)
-      return default_stream(device);
-  const auto found = StreamRegistry::instance().find(handle);
-  TORCH_CHECK(found != nullptr, "stream: ", handle,
-              " is the handle of no stream that torch.npu knows; it is to be the npu_stream of a "
-              "torch.npu.Stream");
-  return c10_stream(*found);
+  const auto found =
+      npu_call([&] { return anynpu::object_of<anynpu::StreamInContext>(handle, "stream_ptr"); });
+  return c10_stream(*found->stream);
+}
+
+void create_event(c10::Event& event, std::shared_ptr<HandledEvent> as) {
+  if (event.eventId() != nullptr) return;
+  event_to_create = std::move(as);
+  event.record(default_stream(current_device()));
 }
 
 double elapsed_ms(const void* start, const void* end) {
   TORCH_CHECK(start != nullptr && end != nullptr, "elapsed_time: the ", start == nullptr ? "start" : "end",
               " event was never recorded");
-  return npu_call([&] {
-    return static_cast<const anynpu::Event*>(start)->elapsed_ms(*static_cast<const anynpu::Event*>(end));
-  });
+  const auto from = handled(start), to = handled(end);
+  return npu_call([&] { return from->event.elapsed_ms(to->event); });
 }
 
 void synchronize_device(DeviceIndex device) {

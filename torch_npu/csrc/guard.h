@@ -1,11 +1,12 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include <memory>
 
-#include "runtime/stream.h"
+#include "runtime/handles.h"
 
 namespace torch_npu {
 
@@ -29,11 +30,17 @@ c10::Stream current_stream(c10::DeviceIndex device);
 std::shared_ptr<anynpu::Stream> runtime_stream(const c10::Stream& stream);
 c10::Stream c10_stream(anynpu::Stream& stream);
 
-/// The stream with that native handle, of those that a c10::Stream named before. Raises where there is none.
+/// The handle of a stream, which the C interface accepts in the default context of its device (a stream that
+/// was made elsewhere: in its own). Raises when it was destroyed there, or the device is reset.
+void* handle_of_stream(const c10::Stream& stream);
+/// The stream of a handle, whichever interface made it. Raises for what is none (any more).
 c10::Stream stream_of_handle(const void* handle);
 
-/// Milliseconds between the points of two events, null where they were never recorded; they are
-/// anynpu::Events.
+/// Makes an event that was never recorded (else: nothing) stand for `as`, of the current device. Its
+/// eventId() is the handle that the C interface accepts; any other event gets one when it is first recorded.
+void create_event(c10::Event& event, std::shared_ptr<anynpu::HandledEvent> as);
+
+/// Milliseconds between the points of two events, by handle; null: never recorded.
 double elapsed_ms(const void* start, const void* end);
 
 /// Waits for all streams of `device`, interruptibly; raises the first error.

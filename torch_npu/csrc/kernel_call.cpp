@@ -5,6 +5,8 @@
 #include <c10/util/Exception.h>
 #include <omp.h>
 
+#include <algorithm>
+
 #include "base/options.h"
 #include "runtime/device.h"
 #include "torch_npu/csrc/errors.h"
@@ -37,7 +39,11 @@ Lane lane_for(double bytes) {
   return bytes < threshold ? Lane::kShort : Lane::kParallel;
 }
 
-int threads_for(Lane lane) { return lane == Lane::kShort ? 1 : at::get_num_threads(); }
+int threads_for(Lane lane, int device) {
+  if (lane == Lane::kShort) return 1;
+  const auto limit = static_cast<int>(anynpu::thread_limit(device));
+  return limit == 0 ? at::get_num_threads() : std::min(limit, at::get_num_threads());
+}
 
 KernelScope::KernelScope(int threads)
     : below_autograd_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset) {
@@ -60,13 +66,13 @@ void call_kernel(Stream& stream, Lane lane, const std::function<void()>& kernel)
   if (lane == Lane::kShort) {
     npu_call([&] {
       stream.call(lane, [&] {
-        KernelScope scope(threads_for(lane));
+        KernelScope scope(threads_for(lane, stream.device()));
         kernel();
       });
     });
     return;
   }
-  const int threads = threads_for(lane);
+  const int threads = threads_for(lane, stream.device());
   const at::ThreadLocalState state;
   c10::WarningHandler* const warnings = c10::WarningUtils::get_warning_handler();
   Unblocked unblocked;

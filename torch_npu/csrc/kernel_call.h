@@ -17,8 +17,9 @@ anynpu::Lane lane_for(double bytes);
 
 /// How many threads a kernel of that lane may use: in the short one only its own, because a parallel region
 /// would make a second OpenMP pool beside the compute thread's; in the parallel one what
-/// torch.set_num_threads said in the calling thread.
-int threads_for(anynpu::Lane lane);
+/// torch.set_num_threads said in the calling thread, and at most what the limits of cores allow it on
+/// `device`.
+int threads_for(anynpu::Lane lane, int device);
 
 /// What PyTorch's CPU kernels need around them when they run on aliases of device memory. The tensors they
 /// see are known to nobody else, so no dispatch key above the backends takes part. Their parallel regions
@@ -42,7 +43,7 @@ void call_kernel(anynpu::Stream& stream, anynpu::Lane lane, const std::function<
 template <class Kernel>
 void launch_kernel(anynpu::Stream& stream, anynpu::Lane lane, Kernel kernel) {
   npu_call([&] {
-    stream.launch(lane, [threads = threads_for(lane), kernel = std::move(kernel)]() mutable {
+    stream.launch(lane, [threads = threads_for(lane, stream.device()), kernel = std::move(kernel)]() mutable {
       KernelScope scope(threads);
       kernel();
     });

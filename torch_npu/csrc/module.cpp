@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <pybind11/native_enum.h>
+#include <torch/csrc/Event.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/utils/pybind.h>
@@ -14,6 +15,7 @@
 #include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/guard.h"
+#include "torch_npu/csrc/sharing.h"
 #include "torch_npu/csrc/sync_debug.h"
 #include "torch_npu/csrc/wait.h"
 
@@ -71,10 +73,6 @@ void bind_devices(py::module& m) {
           if (is_started(static_cast<DeviceIndex>(device)))
             synchronize_device(static_cast<DeviceIndex>(device));
         }));
-  m.def("elapsed_ms", torch::wrap_pybind_function([](uintptr_t start, uintptr_t end) {
-          return elapsed_ms(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end));
-        }),
-        "Milliseconds between two events, by torch.Event.event_id.");
   m.def("stream_of_handle", torch::wrap_pybind_function([](uintptr_t handle) {
           const c10::Stream stream = stream_of_handle(reinterpret_cast<void*>(handle));
           return py::make_tuple(stream.id(), static_cast<int>(stream.device_index()));
@@ -103,6 +101,46 @@ void bind_devices(py::module& m) {
         "Waits until the autograd engine's threads of started devices have let go of finished graphs.");
   m.def("shutdown", torch::wrap_pybind_function_no_gil([] { anynpu::shutdown(); }),
         "Ends the runtime for this process; for its exit.");
+}
+
+c10::Event& event_of(const py::object& event) {
+  TORCH_CHECK_TYPE(THPEvent_Check(event.ptr()), "a torch.Event is accepted, not ",
+                   Py_TYPE(event.ptr())->tp_name);
+  return reinterpret_cast<THPEvent*>(event.ptr())->event;
+}
+
+void bind_events(py::module& m) {
+  m.def("elapsed_ms", torch::wrap_pybind_function([](uintptr_t start, uintptr_t end) {
+          return elapsed_ms(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end));
+        }),
+        "Milliseconds between two events, by torch.Event.event_id.");
+  m.def("event_handle", torch::wrap_pybind_function([](const py::object& event) {
+          c10::Event& of = event_of(event);
+          const bool timing = of.flag() == c10::EventFlag::BACKEND_DEFAULT;
+          create_event(of, std::make_shared<anynpu::HandledEvent>(timing, /*is_waitable=*/true));
+          return reinterpret_cast<uintptr_t>(of.eventId());
+        }),
+        "The handle of an event; one that was never recorded becomes one of the current device.");
+  m.def("share_event", torch::wrap_pybind_function([](const py::object& event) {
+          create_event(event_of(event), new_shared_event());
+        }),
+        "Makes a new event one of several processes.");
+  m.def("open_event", torch::wrap_pybind_function([](const py::object& event, const py::bytes& handle) {
+          create_event(event_of(event), open_shared_event(handle));
+        }),
+        "Makes a new event that of another process.");
+  m.def("event_ipc_handle", torch::wrap_pybind_function([](const py::object& event) {
+          return py::bytes(event_ipc_handle(event_of(event)));
+        }));
+}
+
+void bind_sharing(py::module& m) {
+  m.def("lend_storage", torch::wrap_pybind_function_no_gil(lend_storage),
+        "The key by which one other process can borrow the memory of a storage.");
+  m.def("borrow_storage", torch::wrap_pybind_function_no_gil(borrow_storage),
+        "The storage of another process, by key, index of its device and number of bytes.");
+  m.def("ipc_collect", torch::wrap_pybind_function_no_gil(collect_lent_memory),
+        "Makes freed memory available that other processes have given back.");
 }
 
 py::dict counters() {
@@ -140,6 +178,8 @@ PYBIND11_MODULE(_C, m) {
   torch_npu::bind_devices(m);
   torch_npu::bind_memory(m);
   torch_npu::bind_fallback(m);
+  torch_npu::bind_events(m);
+  torch_npu::bind_sharing(m);
   m.def("default_generator", torch::wrap_pybind_function([](int device) {
           return torch_npu::default_npu_generator(static_cast<c10::DeviceIndex>(device));
         }));

@@ -57,6 +57,7 @@ from torch_npu.npu.memory import (
     host_empty_cache,
     host_memory_stats,
     host_memory_stats_as_nested_dict,
+    ipc_collect,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,

@@ -120,6 +120,11 @@ def empty_cache():
     torch.accelerator.empty_cache()
 
 
+def ipc_collect():
+    """Makes freed memory available that other processes had, as far as they have given it back by now."""
+    _C.ipc_collect()
+
+
 def host_empty_cache():
     """Gives pinned host memory that no tensor uses back to the system."""
     torch.accelerator.empty_host_cache()

@@ -19,11 +19,12 @@ class Event(torch.Event):
     """
 
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
+        if interprocess and enable_timing:
+            raise RuntimeError("torch.npu.Event: interprocess=True needs enable_timing=False")
+        event = super().__new__(cls, "npu", enable_timing=enable_timing, blocking=blocking)
         if interprocess:
-            raise NotImplementedError(
-                "torch.npu.Event: interprocess=True is not supported: events end at a process"
-            )
-        return super().__new__(cls, "npu", enable_timing=enable_timing, blocking=blocking)
+            _C.share_event(event)
+        return event
 
     def record(self, stream=None):
         """Marks the point after all work enqueued so far on ``stream`` (None: the current one)."""
@@ -34,11 +35,21 @@ class Event(torch.Event):
         super().wait(torch.accelerator.current_stream() if stream is None else stream)
 
     def ipc_handle(self):
-        raise NotImplementedError("torch.npu.Event.ipc_handle: events cannot be sent to other processes")
+        """64 bytes by which other processes of the user can open the event while it lives here."""
+        return _C.event_ipc_handle(self)
 
     @classmethod
     def from_ipc_handle(cls, device, handle):
-        raise NotImplementedError("torch.npu.Event.from_ipc_handle: events cannot be sent to other processes")
+        """The event of another process, on ``device``: each may record it, and wait for what any recorded."""
+        event = super().__new__(cls, "npu")
+        with _device_context(device):
+            _C.open_event(event, handle)
+        return event
+
+    @property
+    def npu_event(self):
+        """The event's handle (aclrtEvent), as a number."""
+        return _C.event_handle(self)
 
     def elapsed_time(self, end_event):
         """Milliseconds from this point to that of ``end_event``: both reached, and made with timing."""
@@ -79,7 +90,7 @@ class Stream(torch.Stream):
 
     @property
     def npu_stream(self):
-        """The stream's handle, as a number."""
+        """The stream's handle (aclrtStream), as a number."""
         return self.native_handle
 
     @property
@@ -91,7 +102,7 @@ class Stream(torch.Stream):
 
 
 class ExternalStream(Stream):
-    """The stream whose handle ``stream_ptr`` is, as its npu_stream gives it; it can do what a Stream can.
+    """The stream of a handle: of AscendCL (aclrtCreateStream), or another Stream's npu_stream.
 
     Another library's object keeps it alive, not this one. ``device``, where it is given, must be its own.
     """

@@ -171,7 +171,7 @@ TEST_F(AclEvent, TimeThatIsNotThereIsAnError) {
   EXPECT_EQ(aclrtRecordEvent(pending, stream), ACL_SUCCESS);
   float ms = 0;
   expect_failure(aclrtEventElapsedTime(&ms, first, untimed), ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
-                 "endEvent was made with flag 1");
+                 "endEvent was made without ACL_EVENT_TIME_LINE");
   expect_failure(aclrtEventElapsedTime(&ms, unrecorded, first), ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
                  "startEvent was never recorded");
   expect_failure(aclrtEventElapsedTime(&ms, first, pending), ACL_ERROR_RT_EVENT_NOT_COMPLETE, "endEvent");

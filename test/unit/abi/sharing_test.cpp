@@ -377,7 +377,7 @@ TEST_F(AclSharedEvent, FlagsAreChecked) {
   expect_failure(aclrtCreateEventWithFlag(&event, ACL_EVENT_IPC | ACL_EVENT_TIME_LINE),
                  ACL_ERROR_INVALID_PARAM, "ACL_EVENT_TIME_LINE");
   expect_failure(aclrtIpcGetEventHandle(make_event(), &handle), ACL_ERROR_RT_PARAM_INVALID,
-                 "this needs one made with ACL_EVENT_IPC");
+                 "made without ACL_EVENT_IPC");
   event = make_event(ACL_EVENT_IPC);
   expect_failure(aclrtIpcGetEventHandle(event, nullptr), ACL_ERROR_INVALID_PARAM, "handle is null");
   expect_failure(aclrtResetEvent(event, nullptr), ACL_ERROR_FEATURE_UNSUPPORTED, "several processes");

@@ -27,6 +27,24 @@ size_t threads_of_region(Stream& stream) {
   return threads.size();
 }
 
+TEST(CoreLimits, HoldForWorkThatTheComputeThreadCalls) {
+  Device& device = Device::get(0);
+  const auto outer = device.create_stream(), inner = device.create_stream();
+  std::set<std::thread::id> threads;
+  outer->call(Lane::kParallel, [&] {
+    device.core_limits().set(CoreKind::kVector, 1);
+    inner->call(Lane::kParallel, [&] {
+      std::mutex mutex;
+      parallel_ranges(1 << 16, 1, [&](size_t, size_t) {
+        std::lock_guard lock(mutex);
+        threads.insert(std::this_thread::get_id());
+      });
+    });
+    device.core_limits().reset();
+  });
+  EXPECT_EQ(threads.size(), 1u);
+}
+
 TEST(CoreLimits, BoundTheThreadsOfParallelRegions) {
   Device& device = Device::get(0);
   const auto stream = device.create_stream();

@@ -69,6 +69,66 @@ TEST(Sharing, AStorageIsASegmentOfThePoolAndAnOffset) {
   device.pool().release_unused();
 }
 
+/// Bytes of blocks that are allocated, or rest, once what was given back is.
+int64_t active_bytes(Device& device) {
+  Exports::instance().settle();
+  device.pool().collect();
+  return device.pool().stats().active_bytes[kAllMemory].current;
+}
+
+TEST(Sharing, ALentBlockRestsUntilAllWhoBorrowedItGaveItBack) {
+  Device& device = Device::get(0);
+  const int64_t before = active_bytes(device);
+  Block* block = device.pool().allocate(1000, device.default_stream().id());
+  auto* bytes = static_cast<char*>(BlockPool::address(block));
+  std::memset(bytes, 3, 1000);
+  const std::string key = lend(block), other_key = lend(block);
+  EXPECT_NE(key, other_key);
+  auto first = std::make_unique<BorrowedMemory>(key, 0);
+  auto second = std::make_unique<BorrowedMemory>(other_key, 0);
+  EXPECT_EQ(first->address(), second->address());
+  EXPECT_EQ(first->size(), BlockPool::size(block));
+  EXPECT_EQ(std::memcmp(first->address(), bytes, 1000), 0);
+  static_cast<char*>(first->address())[999] = 7;
+  EXPECT_EQ(bytes[999], 7);
+
+  const auto rests = static_cast<int64_t>(BlockPool::size(block));
+  device.pool().free(block);
+  EXPECT_EQ(active_bytes(device), before + rests);
+  first.reset();
+  EXPECT_EQ(active_bytes(device), before + rests);
+  first = std::make_unique<BorrowedMemory>(other_key, 0);
+  second.reset();
+  EXPECT_EQ(active_bytes(device), before + rests);
+
+  const auto stream = device.create_stream();
+  std::atomic<bool> go = false;
+  stream->launch(Lane::kHost, [&] { go.wait(false); });
+  first.reset();
+  EXPECT_EQ(active_bytes(device), before + rests) << "queued work may use it";
+  go = true;
+  go.notify_all();
+  ASSERT_TRUE(Device::wait_for_after_work(20s));
+  EXPECT_EQ(active_bytes(device), before);
+  for (const auto& over : {key, other_key}) EXPECT_THROW(BorrowedMemory(over, 0), Error);
+}
+
+TEST(Sharing, ALoanThatCannotBeMappedIsGivenBack) {
+  Device& device = Device::get(0);
+  const int64_t before = active_bytes(device);
+  Block* block = device.pool().allocate(1000, device.default_stream().id());
+  const std::string key = lend(block);
+  device.pool().free(block);
+  EXPECT_GT(active_bytes(device), before) << "it is on its way";
+  try {
+    const BorrowedMemory memory(key, kMostDevices);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidDevice);
+  }
+  EXPECT_EQ(active_bytes(device), before);
+}
+
 TEST(Sharing, TakesNoMemoryForZerosAndGivesAllBack) {
   Device& device = Device::get(0);
   ASSERT_TRUE(Device::wait_for_after_work(10s));  // what earlier tests unmapped
