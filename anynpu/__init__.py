@@ -8,6 +8,18 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 
+def _autoload():
+    """What ``import torch`` calls through its ``torch.backends`` entry point.
+
+    Loading torch_npu registers the device, so there is nothing else to do. ``import torch_npu`` imports
+    torch, which calls this while torch_npu is half loaded.
+    """
+    from anynpu import _environment
+
+    _environment.check()
+    _environment.load_torch_npu()
+
+
 def prefix():
     """The toolkit's root, with include/, lib64/, lib64/cmake/ and set_env.sh."""
     root = Path(__file__).parent

@@ -4,19 +4,9 @@ Importing this module, or ``import torch`` where it is installed, registers the 
 ``torch.npu`` has the habits of ``torch.cuda``, and tensors and modules move with ``.to("npu")``.
 """
 
-
 # ruff: noqa: E402
 
-
-def _autoload():
-    """What ``import torch`` calls through its ``torch.backends`` entry point.
-
-    Loading this module registers the device, so there is nothing left to do. It is defined before torch is
-    imported: ``import torch_npu`` imports torch, which looks the entry point up in the half-loaded module.
-    """
-
-
-from torch_npu import _environment
+from anynpu import _environment
 
 _environment.check()
 

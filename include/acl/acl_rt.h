@@ -498,7 +498,8 @@ ACL_FUNC_VISIBILITY aclError aclrtPeekAtLastError(aclrtLastErrLevel level);
 /** The code of the last call of this thread that failed, and forgets it. */
 ACL_FUNC_VISIBILITY aclError aclrtGetLastError(aclrtLastErrLevel level);
 
-/** Sets the function to call, on the thread that a task runs on, when it fails; null: none. */
+/** Sets the function to call when a task fails, on a thread of the runtime and before later work of the
+ *  task's stream, for which it must not wait; null: none. */
 ACL_FUNC_VISIBILITY aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback);
 
 /** The number of the task that failed in its stream, from 1 on. */

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/stream.h"
+#include "runtime/watcher.h"
 
 namespace anynpu {
 namespace {
@@ -178,11 +179,14 @@ Executor::InUserCode::InUserCode() { instance().service_->enter_user_code(); }
 
 Executor::InUserCode::~InUserCode() { instance().service_->leave_user_code(); }
 
-bool Executor::starved() const { return compute_->starved() || service_->starved(); }
+bool Executor::starved() const {
+  return compute_->starved() || service_->starved() || Watcher::instance().starved();
+}
 
 void Executor::help() {
   if (compute_->starved()) compute_->help();
   if (service_->starved()) service_->help();
+  if (Watcher::instance().starved()) Watcher::instance().help();
 }
 
 bool Executor::on_compute_thread() { return this_is_the_compute_thread; }

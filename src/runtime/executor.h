@@ -49,8 +49,9 @@ class Executor {
     InUserCode(const InUserCode&) = delete;
   };
 
-  /// Where streams are ready and no thread could be started for them: gives `lock` up for a while, tries
-  /// again, or else runs one of them in the calling thread. False where no stream is so.
+  /// Where streams are ready, or the watcher watches, and no thread could be started for them: gives `lock`
+  /// up for a while, tries again, or else does a part of that in the calling thread. False where nothing is
+  /// so.
   template <class Lock>
   bool help_if_starved(Lock& lock) {
     if (!starved()) return false;

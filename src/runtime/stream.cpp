@@ -41,8 +41,13 @@ Streams& streams() {
 [[maybe_unused]] Streams& made_at_load = streams();
 
 struct Observer {
+  using Observe = std::shared_ptr<const std::function<void(const TaskFailure&)>>;
+  Observe get() {
+    std::lock_guard lock(mutex);
+    return observe;
+  }
   std::mutex mutex;
-  std::shared_ptr<const std::function<void(const TaskFailure&)>> observe;
+  Observe observe;
 };
 Observer& observer() {
   static auto* made = new Observer;  // outlives every thread
@@ -50,11 +55,8 @@ Observer& observer() {
 }
 
 void tell(const TaskFailure& failure) {
-  std::unique_lock lock(observer().mutex);
-  const auto observe = observer().observe;
-  lock.unlock();
+  const auto observe = observer().get();
   if (observe == nullptr) return;
-  const Executor::InUserCode user_code;
   try {
     (*observe)(failure);
   } catch (__cxxabiv1::__forced_unwind&) {  // pthread_exit
@@ -356,8 +358,7 @@ void Stream::execute(Lock& lock, Task task) {
     lock.lock();
     return;
   }
-  const bool skip = error_ && config_.stop_on_failure;
-  const uint64_t ticket = finished_ + 1;
+  const bool skip = error_ && config_.stop_on_failure && !task.report;
   std::exception_ptr failure;
   touching_ = task.lane != Lane::kHost;
   lock.unlock();
@@ -365,12 +366,10 @@ void Stream::execute(Lock& lock, Task task) {
     task.run.reset();  // what the closure owns may be large, or need other locks
     lock.lock();
     touching_ = false;
-    if (!error_) error_ = failure;
-    finished_one();
+    end_task(task, failure);
   };
   if (task.run && !skip) try {
       failure = failure_of(task);
-      if (failure) tell({ticket, id_, device_, task.enqueued_by, failure});
     } catch (...) {  // pthread_exit in user code: the task is over, and with it this thread
       end();
       if (step_over_waits()) post();
@@ -398,6 +397,14 @@ std::exception_ptr Stream::failure_of(Task& task) {
   }
   if (task.traced) Trace::ended(std::move(task.traced));
   return failure == nullptr && limit != Duration::zero() ? overrun(start, limit) : failure;
+}
+
+/// The task that `failure` ended, where there is one, is done once that was told.
+void Stream::end_task(const Task& task, std::exception_ptr failure) {
+  if (failure && !error_) error_ = failure;
+  if (!failure || observer().get() == nullptr) return finished_one();
+  const TaskFailure told = {finished_ + 1, id_, device_, task.enqueued_by, std::move(failure)};
+  queue_.push_front({.lane = Lane::kHost, .run = [told] { tell(told); }, .report = true});
 }
 
 void Stream::finished_one() {
@@ -464,14 +471,10 @@ void Stream::expire(const std::shared_ptr<Recording>& recording, Duration limit)
       Error(ErrorCode::kTimeout,
             concat("work of stream ", id_, " of device ", device_,
                    " waited for an event longer than the limit of ", limit.count() / 1000000, " ms")));
-  const TaskFailure told = {finished_ + 1, id_, device_, queue_.front().enqueued_by, failure};
-  state_ = State::kRunning;
+  const Task wait = std::move(queue_.front());
   queue_.pop_front();
-  if (!error_) error_ = failure;
-  lock.unlock();
-  tell(told);
-  lock.lock();
-  finished_one();
+  end_task(wait, failure);
+  state_ = State::kRunning;
   if (step_over_waits()) post();
 }
 

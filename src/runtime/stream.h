@@ -29,8 +29,8 @@ struct TaskFailure {
   uint32_t thread;
   std::exception_ptr error;
 };
-/// Calls `observe` for each task that fails from now on, on the thread that it ran on and before later work
-/// of its stream; null ends that. What `observe` throws is dropped.
+/// Calls `observe` for each task that fails from now on, on a service thread (Lane::kHost) and before later
+/// work of its stream; null ends that. What `observe` throws is dropped.
 void observe_failures(std::function<void(const TaskFailure&)> observe);
 
 /// An ordered queue of work on one device. Tasks run one after the other in the order of the calls that
@@ -91,6 +91,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Duration wait_limit = Duration::zero();        // zero: none, or it is watched already
     uint32_t threads = 0;                          // of its parallel regions; 0: all
     uint32_t enqueued_by = 0;                      // the system's number of the thread
+    bool report = false;                           // the second half of a task: tells that it failed
     std::unique_ptr<TracedTask> traced = nullptr;  // only while a trace is being collected
   };
   enum class State : uint8_t { kIdle, kPosted, kRunning, kParked };
@@ -107,6 +108,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool step_over_waits();
   void execute(Lock& lock, Task task);
   std::exception_ptr failure_of(Task& task);
+  void end_task(const Task& task, std::exception_ptr failure);
   void finished_one();
   bool help_until(Lock& lock, uint64_t ticket, std::optional<Duration> limit);
   void run_posted(Lane thread);

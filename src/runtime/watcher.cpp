@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "runtime/executor.h"
 
 namespace anynpu {
@@ -23,23 +25,48 @@ Watcher& Watcher::instance() {
 
 void Watcher::watch(std::function<bool()> look) {
   std::lock_guard lock(mutex_);
-  if (!running_) start_service_thread("npu-watch", [this] { loop(); });
-  running_ = true;
   looks_.push_back(std::move(look));
+  provide_thread();
   added_.notify_one();
+}
+
+void Watcher::help() {
+  Lock lock(mutex_);
+  provide_thread();
+  if (!starved()) return;
+  look_at_all(lock);
+  provide_thread();
+  lock.unlock();
+  std::this_thread::sleep_for(kShortest);
+}
+
+/// Sees to it that there is a thread where something is watched. With mutex_ held.
+void Watcher::provide_thread() {
+  if (!running_ && !looks_.empty()) try {
+      start_service_thread("npu-watch", [this] { loop(); });
+      running_ = true;
+    } catch (const Error&) {  // the system gives none
+    }
+  starved_.store(!running_ && !looks_.empty(), std::memory_order_relaxed);
+}
+
+/// Calls every look and keeps those that are to be called again. True when others came meanwhile.
+bool Watcher::look_at_all(Lock& lock) {
+  auto looks = std::exchange(looks_, {});
+  lock.unlock();
+  std::erase_if(looks, [](const auto& look) { return look(); });
+  lock.lock();
+  const bool news = !looks_.empty();
+  looks_.insert(looks_.end(), std::make_move_iterator(looks.begin()), std::make_move_iterator(looks.end()));
+  return news;
 }
 
 void Watcher::loop() {
   std::chrono::microseconds interval = kShortest;
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   while (!Executor::stopped()) {
     if (looks_.empty() && !added_.wait_for(lock, kIdle, [&] { return !looks_.empty(); })) break;
-    auto looks = std::exchange(looks_, {});
-    lock.unlock();
-    std::erase_if(looks, [](const auto& look) { return look(); });
-    lock.lock();
-    bool news = !looks_.empty();
-    looks_.insert(looks_.end(), std::make_move_iterator(looks.begin()), std::make_move_iterator(looks.end()));
+    bool news = look_at_all(lock);
     const size_t known = looks_.size();
     if (known == 0) continue;
     news = added_.wait_for(lock, interval, [&] { return looks_.size() != known; }) || news;

@@ -1,6 +1,7 @@
 """The wheel, as a user installs it, and the toolkit inside: CMake, environment script, compilers."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -75,6 +76,28 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
     assert folders == {"anynpu", "torch_npu", "anynpu-0.1.0.dist-info"}
     odd = {name for name in names if name.endswith((".cpp", ".o", ".a", ".pyc", ".txt"))}
     assert {name for name in odd if "dist-info" not in name} == set()
+
+
+SYSTEM = {"libc.so.6", "libgcc_s.so.1", "libstdc++.so.6", "ld-linux-x86-64.so.2"}
+OF_TORCH = {"libc10.so", "libgomp.so.1", "libtorch_cpu.so", "libtorch_python.so"}
+OWN = {"libanynpu.so"}
+NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29)}  # README.md names the systems that have them
+
+
+def test_the_wheel_needs_torch_and_a_system_without_build_tools(site):
+    libraries = sorted(site.rglob("*.so"))
+    assert len(libraries) == 3
+    for library in libraries:
+        text = run("readelf", "-dVW", library)
+        needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
+        assert needed <= SYSTEM | OF_TORCH | OWN, library
+        if "torch_npu" not in library.parts:  # for C programs too, in a process without torch
+            assert needed & OF_TORCH <= {"libgomp.so.1"}, library
+        for path in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", text):
+            assert all(part.startswith("$ORIGIN") for part in path.split(":")), (library, path)
+        for name, newest in NEWEST.items():
+            versions = re.findall(rf"Name: {name}_([\d.]+)", text)
+            assert max(tuple(map(int, version.split("."))) for version in versions) <= newest, library
 
 
 def test_the_wheel_serves_torch(python, site):

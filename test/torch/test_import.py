@@ -3,12 +3,14 @@
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+import anynpu
 import torch_npu
-from torch_npu import _environment
+from anynpu import _environment
 
 ORDERS = [
     "import torch",
@@ -65,13 +67,27 @@ def test_torch_of_this_release_is_accepted(monkeypatch, version):
     _environment.check()
 
 
-def test_published_distribution_is_refused(monkeypatch, tmp_path):
+def test_processors_without_avx2_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: False)
+    with pytest.raises(RuntimeError, match=r"needs a processor with AVX2.*TORCH_DEVICE_BACKEND_AUTOLOAD=0"):
+        _environment.check()
+
+
+# Whichever of the two was installed last: the entry point is in no file that the other replaces.
+@pytest.mark.parametrize("check", [_environment.check, anynpu._autoload])
+def test_published_distribution_is_refused(monkeypatch, tmp_path, check):
     info = tmp_path / "torch_npu-2.13.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_npu\nVersion: 2.13.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(RuntimeError, match=r"published torch_npu 2\.13\.0.*uninstall torch_npu"):
-        _environment.check()
+    with pytest.raises(RuntimeError, match=r"published torch_npu 2\.13\.0.*uninstall anynpu torch_npu"):
+        check()
+
+
+def test_files_that_another_distribution_took_with_it_are_missed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch_npu", SimpleNamespace(__file__=None))
+    with pytest.raises(RuntimeError, match=r"files of torch_npu are missing: reinstall anynpu"):
+        anynpu._autoload()
 
 
 @pytest.fixture
@@ -81,6 +97,16 @@ def broken_copy(tmp_path):
     shutil.copytree(Path(torch_npu.__file__).parent, package, ignore=shutil.ignore_patterns("*.so", "csrc"))
     (package / Path(torch_npu._C.__file__).name).write_bytes(b"\x7fELF")
     return str(package.parent)
+
+
+def test_a_library_that_is_missing_is_named(python, tmp_path):
+    package = tmp_path / "site" / "torch_npu"
+    shutil.copytree(Path(torch_npu.__file__).parent, package, ignore=shutil.ignore_patterns("csrc"))
+    code = f"import sys; sys.path.insert(0, {str(package.parent)!r}); import torch_npu"
+    done = python(code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "LD_LIBRARY_PATH": None}, exit_code=1)
+    last_line = done.stderr.strip().splitlines()[-1]
+    for part in ("libanynpu.so", "anynpu/lib64", "reinstall anynpu", "TORCH_DEVICE_BACKEND_AUTOLOAD=0"):
+        assert part in last_line
 
 
 def test_library_that_cannot_be_loaded_is_named(python, broken_copy):

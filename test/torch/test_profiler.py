@@ -112,7 +112,9 @@ def test_names_of_torch_npu(tmp_path):
             record_shapes=True,
             profile_memory=True,
             schedule=names.schedule(wait=0, warmup=1, active=2, repeat=1),
-            on_trace_ready=names.tensorboard_trace_handler(str(tmp_path)),
+            on_trace_ready=names.tensorboard_trace_handler(
+                str(tmp_path), analyse_flag=True, async_mode=False
+            ),
         ) as profiler:
             for _ in range(4):
                 work()
@@ -122,6 +124,51 @@ def test_names_of_torch_npu(tmp_path):
     for file in files:
         names_in_it = [event.get("name") for event in json.loads(file.read_text())["traceEvents"]]
         assert "ProfilerStep#1" in names_in_it and "aten::mm" in names_in_it
+
+
+def test_tables_are_sorted_by_npu_s_times():
+    with torch_npu.profiler.profile() as profiler:
+        a = torch.ones(256, 256, device="npu")
+        for _ in range(3):
+            a @ a
+        a.relu()
+        torch.npu.synchronize()
+    averages = profiler.key_averages()
+    mm = next(row for row in averages if row.key == "aten::mm")
+    assert mm.self_npu_time_total == mm.self_device_time_total > 0
+    assert mm.count == 3 and mm.npu_time == mm.npu_time_total / 3
+    table = averages.table(sort_by="self_npu_time_total").splitlines()
+    assert any("Self NPU" in line and "NPU total" in line for line in table)
+    expected = [row.key for row in sorted(averages, key=lambda row: row.self_device_time_total, reverse=True)]
+    assert [line.split()[0] for line in table if line.split()[:1] and line.split()[0] in expected] == expected
+
+
+def test_experimental_config_says_what_is_not_recorded(recwarn):
+    names = torch_npu.profiler
+    names._ExperimentalConfig(profiler_level=names.ProfilerLevel.Level1, data_simplification=False)
+    names._ExperimentalConfig(export_type=[names.ExportType.Text], aic_metrics=names.AiCMetrics.AiCoreNone)
+    assert [str(each.message) for each in recwarn] == []
+    with pytest.warns(UserWarning, match=r"does not record what aic_metrics, l2_cache asks for"):
+        names._ExperimentalConfig(aic_metrics=names.AiCMetrics.PipeUtilization, l2_cache=True)
+    with pytest.raises(ValueError, match=r"export_type holds Db; ExportType\.Text is accepted"):
+        names._ExperimentalConfig(export_type=names.ExportType.Db)
+    for name in ("profiler_level", "aic_metrics", "export_type"):
+        with pytest.raises(TypeError, match=rf"{name} is 7; a \w+ of torch_npu\.profiler is accepted"):
+            names._ExperimentalConfig(**{name: 7})
+    assert names.supported_ai_core_metrics() == {names.AiCMetrics.AiCoreNone}
+    assert names.supported_export_type() == {names.ExportType.Text}
+    assert names.supported_profiler_level() == set(names.ProfilerLevel)
+
+
+@pytest.mark.parametrize("level", torch_npu.profiler.ProfilerLevel)
+def test_levels_of_the_profiler(tmp_path, level):
+    names = torch_npu.profiler
+    with names.profile(experimental_config=names._ExperimentalConfig(profiler_level=level)) as profiler:
+        work()
+        torch.npu.synchronize()
+    events = trace_of(profiler, tmp_path)
+    assert "aten::mm" in {event["name"] for event in events["cpu_op"]}
+    assert ("kernel" in events) == (level is not names.ProfilerLevel.Level_none)
 
 
 @pytest.mark.parametrize("activities", [[ProfilerActivity.CPU], BOTH, None], ids=["cpu", "both", "default"])

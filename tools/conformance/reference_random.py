@@ -19,9 +19,12 @@ def philox(key, counter):
 
 
 def engine_state(seed, offset):
-    """The state of the CPU generator from which a random operator draws at that seed and offset."""
+    """The state of the CPU generator from which a random operator draws at that seed and offset.
+
+    It stands after its first word, and is first twisted when the others are used up.
+    """
     words = [word for block in range(WORDS // 4) for word in philox(seed, offset // 4 << 64 | block)]
-    packed = struct.pack(f"<QiiQ{WORDS}Qdddi4xf?3x", seed, 1, 1, 0, *words, 0, 0, 0, 0, 0, False)
+    packed = struct.pack(f"<QiiQ{WORDS}Qdddi4xf?3x", seed, WORDS, 1, 1, *words, 0, 0, 0, 0, 0, False)
     return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 
 

@@ -2,13 +2,15 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
-#include <ATen/core/PhiloxRNGEngine.h>
 
+#include <array>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/thread_state.h"
 #include "torch_npu/csrc/guard.h"
 
 namespace torch_npu {
@@ -23,18 +25,61 @@ struct State {
   uint64_t seed, offset;
 };
 
-/// The engine of the call of a random operator that finds the generator in this state. PyTorch's CPU kernels
-/// draw from a Mersenne Twister; all of its 624 words are what Philox 4x32-10 gives for the key `seed` and
-/// the counters (i, offset / 4).
-at::Generator make_engine(const State& state) {
-  at::mt19937_data_pod words = {.seed_ = state.seed, .left_ = 1, .seeded_ = true, .next_ = 0, .state_ = {}};
-  at::Philox4_32 philox(state.seed, /*subsequence=*/state.offset / kOffsetOfCall);
-  for (uint32_t& word : words.state_) word = philox();
+/// Philox 4x32-10 (Salmon et al. 2011) for the key `seed` and the counters (i, offset / 4): block i gives the
+/// words 4 i to 4 i + 3. All blocks take each round together, in vectors.
+void fill_with_philox(std::array<uint32_t, at::MERSENNE_STATE_N>& words, const State& state) {
+  constexpr size_t kBlocks = at::MERSENNE_STATE_N / 4;
+  constexpr int kRounds = 10;
+  const uint64_t subsequence = state.offset / kOffsetOfCall;
+  std::array<std::array<uint32_t, kBlocks>, 4> counters;
+  for (size_t i = 0; i < kBlocks; ++i) {
+    counters[0][i] = static_cast<uint32_t>(i);
+    counters[1][i] = 0;
+    counters[2][i] = static_cast<uint32_t>(subsequence);
+    counters[3][i] = static_cast<uint32_t>(subsequence >> 32);
+  }
+  uint32_t key[] = {static_cast<uint32_t>(state.seed), static_cast<uint32_t>(state.seed >> 32)};
+  for (int round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < kBlocks; ++i) {
+      const uint64_t first = uint64_t{0xD2511F53} * counters[0][i];
+      const uint64_t second = uint64_t{0xCD9E8D57} * counters[2][i];
+      counters[0][i] = static_cast<uint32_t>(second >> 32) ^ counters[1][i] ^ key[0];
+      counters[1][i] = static_cast<uint32_t>(second);
+      counters[2][i] = static_cast<uint32_t>(first >> 32) ^ counters[3][i] ^ key[1];
+      counters[3][i] = static_cast<uint32_t>(first);
+    }
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  for (size_t i = 0; i < kBlocks; ++i)
+    for (size_t word = 0; word < 4; ++word) words[4 * i + word] = counters[word][i];
+}
+
+/// What a thread makes the engines of its calls with. Seeding one costs as much as a small operator.
+struct Engines {
   at::mt19937 twister;
-  twister.set_data(words);
-  at::Generator engine = at::detail::createCPUGenerator(state.seed);
-  engine.get<at::CPUGeneratorImpl>()->set_engine(twister);
-  return engine;
+  at::Generator generator = at::detail::createCPUGenerator();
+};
+
+/// The engine of the call of a random operator that finds the generator in this state. PyTorch's CPU kernels
+/// draw from a Mersenne Twister: its words are those of fill_with_philox(), as it stands after drawing the
+/// first of them; it is first twisted when they are used up.
+at::Generator make_engine(const State& state) {
+  Engines& engines = anynpu::thread_state<Engines>();
+  if (engines.generator.getIntrusivePtr().use_count() > 1)  // a call is still using it
+    engines.generator = at::detail::createCPUGenerator();
+  at::mt19937_data_pod words;
+  words.seed_ = state.seed;
+  words.seeded_ = true;
+  words.left_ = at::MERSENNE_STATE_N;
+  words.next_ = 1;
+  fill_with_philox(words.state_, state);
+  engines.twister.set_data(words);
+  auto* engine = engines.generator.get<at::CPUGeneratorImpl>();
+  engine->set_engine(engines.twister);
+  engine->set_next_float_normal_sample(std::nullopt);
+  engine->set_next_double_normal_sample(std::nullopt);
+  return engines.generator;
 }
 
 /// A seed and an offset under the device npu:i. Callers of the virtual functions may hold the generator's own

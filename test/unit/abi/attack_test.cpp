@@ -157,6 +157,30 @@ TEST_F(AclExitWithoutThreads, WaitersRunTheWorkAndLaterThreadsTheRest) {
   };
   EXPECT_EXIT(body(), testing::ExitedWithCode(0), "");
 }
+
+TEST_F(AclExitWithoutThreads, ValuesAndLimitsAreWatchedByWhoeverWaits) {
+  const auto body = [] {
+    require(aclrtSetDevice(0) == ACL_SUCCESS, __LINE__);
+    aclrtStream stream = make_stream(), other = make_stream();
+    aclrtEvent event = make_event();
+    auto* value = static_cast<uint64_t*>(device_memory(sizeof(uint64_t)));
+    require(aclrtMemset(value, 8, 0, 8) == ACL_SUCCESS, __LINE__);
+    require(aclrtSetOpWaitTimeout(1) == ACL_SUCCESS, __LINE__);
+    for (uint64_t round = 1; round < 3; ++round) {
+      const aclError over = round == 1 ? ACL_ERROR_RT_WAIT_TIMEOUT : ACL_SUCCESS;
+      give_no_thread(round == 1);
+      require(aclrtValueWait(value, round, ACL_STREAM_WAIT_VALUE_EQ, stream) == ACL_SUCCESS, __LINE__);
+      require(aclrtRecordEvent(event, stream) == ACL_SUCCESS, __LINE__);
+      if (round == 1) require(aclrtStreamWaitEvent(other, event) == ACL_SUCCESS, __LINE__);
+      require(aclrtSynchronizeStreamWithTimeout(stream, 5) == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, __LINE__);
+      require(aclrtSynchronizeStreamWithTimeout(other, kLong) == over, __LINE__);
+      require(aclrtValueWrite(value, round, 0, other) == ACL_SUCCESS, __LINE__);
+      require(aclrtSynchronizeStreamWithTimeout(stream, kLong) == ACL_SUCCESS, __LINE__);
+    }
+    exit(0);
+  };
+  EXPECT_EXIT(body(), testing::ExitedWithCode(0), "");
+}
 #endif
 
 // The address sanitizer does not understand how pthread_exit and cancellation unwind a thread.

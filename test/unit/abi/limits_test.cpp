@@ -135,6 +135,56 @@ TEST_F(AclLimits, FailuresAreReported) {
   EXPECT_EQ(reports.size(), 1u);
 }
 
+struct ReportThatUsesTheDevice {
+  static inline void *freed = nullptr, *copied = nullptr;
+  static inline aclrtStream stream = nullptr;
+  static inline aclError of_free, of_copy, of_enqueued, of_own_stream, of_device;
+  static inline std::atomic<int> calls;
+  static inline char byte;
+
+  static void report(aclrtExceptionInfo*) {
+    ++calls;
+    uint64_t actual = 0;
+    EXPECT_EQ(aclrtSetOpExecuteTimeOutV2(0, &actual), ACL_SUCCESS);  // or its own work may fail too
+    of_free = aclrtSetDevice(0) == ACL_SUCCESS ? aclrtFree(freed) : ACL_ERROR_FAILURE;
+    of_copy = aclrtMemcpy(&byte, 1, copied, 1, ACL_MEMCPY_DEVICE_TO_HOST);
+    of_enqueued = aclrtMemsetAsync(copied, 1, 7, 1, stream);
+    of_own_stream = aclrtSynchronizeStream(stream);
+    of_device = aclrtSynchronizeDevice();
+  }
+};
+
+TEST_F(AclLimits, AReportMayUseTheDeviceButNotAwaitItsStream) {
+  using Report = ReportThatUsesTheDevice;
+  constexpr size_t kSize = size_t{1} << 20;  // a byte less is set in the thread that enqueues it, if it may
+  uint64_t actual = 0;
+  void* memory = nullptr;
+  aclrtStream stream = Report::stream = make_stream();
+  for (const size_t size : {kSize - 1, 32 * kSize}) {
+    Report::calls = 0;
+    ASSERT_EQ(aclrtMalloc(&memory, size, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+    ASSERT_EQ(aclrtMalloc(&Report::freed, 1, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+    Report::copied = memory;
+    ASSERT_EQ(aclrtSetExceptionInfoCallback(Report::report), ACL_SUCCESS);
+    ASSERT_EQ(aclrtSetOpExecuteTimeOutV2(1, &actual), ACL_SUCCESS);
+    ASSERT_EQ(aclrtMemsetAsync(memory, size, 5, size, stream), ACL_SUCCESS);
+    EXPECT_EQ(aclrtSynchronizeStream(stream), ACL_ERROR_RT_TASK_TIMEOUT) << size;
+    ASSERT_EQ(aclrtSetExceptionInfoCallback(nullptr), ACL_SUCCESS);
+    ASSERT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS);
+    EXPECT_EQ(Report::calls, 1);
+    EXPECT_EQ(Report::byte, 5);
+    EXPECT_EQ(aclrtMemcpy(&Report::byte, 1, memory, 1, ACL_MEMCPY_DEVICE_TO_HOST), ACL_SUCCESS);
+    EXPECT_EQ(Report::byte, 7);
+    EXPECT_EQ(Report::of_free, ACL_SUCCESS);
+    EXPECT_EQ(Report::of_copy, ACL_SUCCESS);
+    EXPECT_EQ(Report::of_enqueued, ACL_SUCCESS);
+    EXPECT_EQ(Report::of_own_stream, ACL_ERROR_RT_PARAM_INVALID);
+    EXPECT_EQ(Report::of_device, ACL_ERROR_RT_PARAM_INVALID);
+    EXPECT_EQ(aclrtFree(Report::freed), ACL_ERROR_RT_PARAM_INVALID) << "it was freed by the report";
+  }
+  (void)message();
+}
+
 TEST_F(AclLimits, AStreamAttributeStopsItOnFailure) {
   aclrtStream stream = make_stream();
   uint64_t actual = 0;

@@ -1,7 +1,9 @@
 #include "runtime/limits.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -9,6 +11,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "runtime/device.h"
+#include "runtime/stream.h"
 
 namespace anynpu {
 namespace {
@@ -64,6 +67,31 @@ TEST(CoreLimits, BoundTheThreadsOfParallelRegions) {
   EXPECT_THROW(device.core_limits().set(CoreKind::kCube, 0), Error);
   EXPECT_THROW(device.core_limits().set(CoreKind::kCube, core_count() + 1), Error);
 }
+
+// The address sanitizer does not understand how pthread_exit unwinds a thread.
+#if !defined(__SANITIZE_ADDRESS__)
+TEST(TimeLimits, AnObserverThatEndsItsThreadEndsNothingElse) {
+  static std::atomic<int> observed;
+  observed = 0;
+  observe_failures([](const TaskFailure&) {
+    ++observed;
+    pthread_exit(nullptr);
+  });
+  for (int round = 1; round <= 3; ++round) {
+    const auto stream = Device::get(0).create_stream(), other = Device::get(0).create_stream();
+    const auto never = std::make_shared<Recording>();
+    bool ran = false;
+    stream->wait(never, std::chrono::milliseconds(2));
+    other->wait(never, std::chrono::milliseconds(2));
+    stream->launch(Lane::kShort, [&] { ran = true; });
+    EXPECT_THROW(stream->synchronize(), Error);
+    EXPECT_THROW(other->synchronize(), Error);
+    EXPECT_TRUE(ran);
+    EXPECT_EQ(observed, 2 * round) << "before the synchronisation returns";
+  }
+  observe_failures(nullptr);
+}
+#endif
 
 }  // namespace
 }  // namespace anynpu

@@ -1,7 +1,11 @@
-"""What must hold before the native module can be loaded, and errors that say what to do where it does not."""
+"""What must hold before the native module can be loaded, and errors that say what to do where it does not.
+
+Not a part of torch_npu: the published torch_npu, installed later, replaces files of that package.
+"""
 
 import importlib
 import importlib.metadata
+import os
 
 from anynpu import __version__ as VERSION
 
@@ -21,6 +25,8 @@ def check():
             f"torch_npu (anynpu {VERSION}) is built for torch {TORCH_VERSION}, but torch {torch.__version__} "
             f"is installed: install torch=={TORCH_VERSION}.0, or an anynpu for this torch. {_SWITCH}"
         )
+    if os.uname().machine == "x86_64" and not torch.cpu._is_avx2_supported():
+        raise RuntimeError(f"anynpu {VERSION} needs a processor with AVX2, which this one has not. {_SWITCH}")
 
 
 def _refuse_published_distribution():
@@ -30,13 +36,24 @@ def _refuse_published_distribution():
         return
     raise RuntimeError(
         f"anynpu {VERSION} and the published torch_npu {published} both provide the module torch_npu, and an "
-        "environment can use only one: uninstall torch_npu to run on the CPU with anynpu, or uninstall "
-        f"anynpu to run on Ascend hardware. {_SWITCH}"
+        "environment can use only one: uninstall both (pip uninstall anynpu torch_npu), then install anynpu "
+        f"to run on the CPU, or torch_npu to run on Ascend hardware. {_SWITCH}"
     )
+
+
+def load_torch_npu():
+    """Raises a RuntimeError where torch_npu is not whole, as an uninstalled torch_npu leaves it."""
+    import torch_npu
+
+    if torch_npu.__file__ is None:
+        raise RuntimeError(f"files of torch_npu are missing: reinstall anynpu {VERSION}. {_SWITCH}")
 
 
 def load_native_module():
     try:
         return importlib.import_module("torch_npu._C")
     except ImportError as error:
-        raise RuntimeError(f"torch_npu cannot load its native library: {error}. {_SWITCH}") from error
+        raise RuntimeError(
+            f"torch_npu cannot load its native library: {error}. It needs those in anynpu/lib64 beside it: "
+            f"reinstall anynpu (in a source tree: ./dev build). {_SWITCH}"
+        ) from error
