@@ -18,7 +18,7 @@ class Expr {
   Expr(Builder* builder, Value value) : builder_(builder), value_(value) {}
   Value value() const { return value_; }
   Builder& builder() const { return *builder_; }
-  const Type& type() const;
+  Type type() const;  ///< a copy: more values move the kernel's
   DType dtype() const { return type().dtype; }
   /// A constant of this value's type of elements.
   Expr like(double literal) const;
@@ -78,7 +78,7 @@ class Builder {
   Body* body_ = &kernel_.body;
 };
 
-inline const Type& Expr::type() const { return builder_->kernel().type(value_); }
+inline Type Expr::type() const { return builder_->kernel().type(value_); }
 inline Expr Expr::like(double literal) const { return builder_->constant(dtype(), literal); }
 
 inline Expr operator-(const Expr& a) { return a.builder().op(Opcode::kNeg, {a}); }

@@ -362,14 +362,27 @@ class Interpreter {
     visit(from.dtype, [&]<class T>(std::type_identity<T>) {
       if constexpr (lane::Integer<T> || lane::Float<T>)
         for (int64_t r = 0; r < from.rows; ++r) {
-          T value = {};
+          T value = start_of_scan<T>(opcode);
           for (int64_t c = 0; c < from.cols; ++c) {
             const T next = from.get<T>(r, c);
-            value = c == 0 ? next : lane::binary(scanned(opcode), value, next);
+            value = lane::binary(scanned(opcode), value, next);
             result.set(r, c, value);
           }
         }
     });
+  }
+  template <class T>
+  static T start_of_scan(Opcode opcode) {
+    switch (opcode) {
+      case Opcode::kRowScanSum:
+        return SumReduction<T>::identity();
+      case Opcode::kRowScanProd:
+        return ProdReduction<T>::identity();
+      case Opcode::kRowScanMax:
+        return MaxReduction<T>::identity();
+      default:
+        return MinReduction<T>::identity();
+    }
   }
   static Opcode scanned(Opcode opcode) {
     switch (opcode) {

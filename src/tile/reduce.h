@@ -120,7 +120,7 @@ struct MomentsReduction {
   static State identity() { return {0, 0, 0}; }
   static State take(State a, T x) {
     const T count = a.count + 1, distance = x - a.mean;
-    const T mean = a.mean + distance / count;
+    const T mean = lane::fma(distance, 1 / count, a.mean);
     return {count, mean, lane::fma(distance, x - mean, a.squares)};
   }
   static State merge(State a, State b) {
