@@ -68,7 +68,7 @@ std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   return std::unique_ptr<llvm::TargetMachine>(
       found->createTargetMachine(target.triple, target.cpu, target.features, options, llvm::Reloc::PIC_,
-                                 llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
+                                 llvm::CodeModel::Small, llvm::CodeGenOptLevel::Less, true));
 }
 
 /// Few passes: the emitted code is what it should be, but for variables and repeated index arithmetic.

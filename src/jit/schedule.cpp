@@ -335,7 +335,7 @@ void print(const Kernel& kernel, const Schedule& schedule, const std::vector<Ste
   constexpr std::string_view kKinds[] = {"scalar", "nest", "loop", "matmul", "yield"};
   for (const Step& step : steps) {
     out += indent + std::string(kKinds[static_cast<size_t>(step.kind)]);
-    if (step.kind == Step::Kind::kNest) out += " " + tile::text_of(kernel, step.nest.rows);
+    if (step.kind == Step::Kind::kNest) out.append(" ").append(tile::text_of(kernel, step.nest.rows));
     if (step.kind == Step::Kind::kScalar) out.append(" ").append(tile::info(step.instruction->opcode).name);
     out += "\n";
     for (const ColumnLoop& loop : step.nest.loops) {

@@ -1,4 +1,4 @@
-#include "random_kernel.h"
+#include "fuzz/random_kernel.h"
 
 #include <algorithm>
 #include <cmath>

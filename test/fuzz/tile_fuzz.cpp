@@ -8,7 +8,7 @@
 #include <exception>
 
 #include "jit/jit.h"
-#include "random_kernel.h"
+#include "fuzz/random_kernel.h"
 #include "tile/text.h"
 
 using namespace anynpu;
