@@ -1,7 +1,8 @@
+#include "jit/elements.h"
+
 #include <cmath>
 
 #include "base/error.h"
-#include "jit/emitter.h"
 
 namespace anynpu::jit {
 

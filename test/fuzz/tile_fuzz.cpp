@@ -7,8 +7,8 @@
 #include <cstring>
 #include <exception>
 
-#include "jit/jit.h"
 #include "fuzz/random_kernel.h"
+#include "jit/jit.h"
 #include "tile/text.h"
 
 using namespace anynpu;

@@ -64,10 +64,13 @@ TEST_F(JitKernels, OneCodeServesAllSizes) {
   const auto kernel = parse(kSoftmax)[0];
   for (const Isa isa : isas()) {
     const auto compiled = compile(kernel, isa);
-    for (const auto& [r, c] : {std::pair{0, 5}, {1, 0}, {1, 1}, {3, 7}, {5, 32}, {9, 100}, {2, 4096}, {2, 4097}, {1, 140000}}) {
+    for (const auto& [r, c] :
+         {std::pair{0, 5}, {1, 0}, {1, 1}, {3, 7}, {5, 32}, {9, 100}, {2, 4096}, {2, 4097}, {1, 140000}}) {
       auto x = wave(static_cast<size_t>(r * c));
       std::vector<float> expected(x.size()), actual(x.size(), -1);
-      const auto arguments = [&](std::vector<float>& y) { return Arguments{{r, c}, {{x.data(), {c, 1}}, {y.data(), {c, 1}}}, {}}; };
+      const auto arguments = [&](std::vector<float>& y) {
+        return Arguments{{r, c}, {{x.data(), {c, 1}}, {y.data(), {c, 1}}}, {}};
+      };
       tile::interpret(kernel, arguments(expected));
       compiled->run(arguments(actual));
       EXPECT_EQ(expected, actual) << r << " x " << c;
@@ -80,10 +83,13 @@ TEST_F(JitKernels, BlocksRunInAnyNumberOfThreads) {
   constexpr int kRows = 64, kCols = 300;
   auto x = wave(kRows * kCols);
   std::vector<float> one(x.size()), many(x.size());
-  const auto arguments = [&](std::vector<float>& y) { return Arguments{{kRows, kCols}, {{x.data(), {kCols, 1}}, {y.data(), {kCols, 1}}}, {}}; };
+  const auto arguments = [&](std::vector<float>& y) {
+    return Arguments{{kRows, kCols}, {{x.data(), {kCols, 1}}, {y.data(), {kCols, 1}}}, {}};
+  };
   compiled->run(arguments(one));
   std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) threads.emplace_back([&, i] { compiled->run(arguments(many), 2 * i, 2 * i + 2); });
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&, i] { compiled->run(arguments(many), 2 * i, 2 * i + 2); });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(one, many);
 }
@@ -119,12 +125,14 @@ TEST_F(JitKernels, PositionsOutOfRangeAreNamedAndTheOthersDone) {
   auto x = wave(3 * 40);
   std::vector<int64_t> i = {2, -1, 3, 0};
   std::vector<float> y(4 * 40, -1), z(4, -1);
-  const Arguments arguments = {{3, 40, 4}, {{x.data(), {40, 1}}, {i.data(), {1}}, {y.data(), {40, 1}}, {z.data(), {1}}}, {}};
+  const Arguments arguments = {
+      {3, 40, 4}, {{x.data(), {40, 1}}, {i.data(), {1}}, {y.data(), {40, 1}}, {z.data(), {1}}}, {}};
   try {
     compiled->run(arguments);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "kernel @rows: position 3 in dimension 0 of %x is out of range; 0 to 2 are accepted");
+    EXPECT_STREQ(error.what(),
+                 "kernel @rows: position 3 in dimension 0 of %x is out of range; 0 to 2 are accepted");
   }
   EXPECT_TRUE(std::equal(y.begin(), y.begin() + 40, x.begin() + 80));
   EXPECT_TRUE(std::equal(y.begin() + 120, y.end(), x.begin()));
@@ -140,7 +148,8 @@ TEST_F(JitKernels, WritesNothingBesideItsTile) {
   for (int n = 0; n < 70; ++n) {
     std::vector<uint16_t> x(static_cast<size_t>(n), 0x3f80), y(100, 7);
     compiled->run({{n}, {{x.data(), {1}}, {y.data() + 10, {1}}}, {}});
-    for (int i = 0; i < 100; ++i) EXPECT_EQ(y[static_cast<size_t>(i)], i >= 10 && i < 10 + n ? 0x4000 : 7) << n << ", " << i;
+    for (int i = 0; i < 100; ++i)
+      EXPECT_EQ(y[static_cast<size_t>(i)], i >= 10 && i < 10 + n ? 0x4000 : 7) << n << ", " << i;
   }
 }
 
@@ -157,7 +166,8 @@ TEST(JitCode, ComesForAArch64Too) {
     kernel @f(%x: f32[?n], %y: f32[?n]) grid(1) {
       %a = load %x[0] : tile<1 x ?n, f32>
       store %y[0], (fma %a, %a, %a)
-    })")[0], Stage::kAssemblyAArch64);
+    })")[0],
+                                     Stage::kAssemblyAArch64);
   EXPECT_NE(code.find("fmla\tv"), std::string::npos) << code;
 }
 
@@ -167,11 +177,15 @@ TEST(JitCode, NoProductAndSumAreFusedUnasked) {
       kernel @f(%x: f32[?n], %y: f32[?n]) grid(1) {
         %a = load %x[0] : tile<1 x ?n, f32>
         store %y[0], (add (mul %a, %a), %a)
-      })")[0], Stage::kAssembly, isa).find("vfmadd"), std::string::npos);
+      })")[0],
+                        Stage::kAssembly, isa)
+                  .find("vfmadd"),
+              std::string::npos);
 }
 
 TEST(JitErrors, AreRaisedBeforeAnythingRuns) {
-  auto kernel = parse("kernel @f(%x: f32[?n]) grid(1) { store %x[0], (neg (load %x[0] : tile<1 x ?n, f32>)) }")[0];
+  auto kernel =
+      parse("kernel @f(%x: f32[?n]) grid(1) { store %x[0], (neg (load %x[0] : tile<1 x ?n, f32>)) }")[0];
   const auto compiled = compile(kernel);
   std::vector<float> x(4, 1);
   EXPECT_THROW(compiled->run({{}, {{x.data(), {1}}}, {}}), Error);
