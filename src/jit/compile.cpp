@@ -164,7 +164,7 @@ class Engine {
     machine_ = machine_for(target_);
     llvm::orc::LLJITBuilder builder;
     builder.setDataLayout(machine_->createDataLayout());
-    builder.setCompileFunctionCreator([this](llvm::orc::JITTargetMachineBuilder) {
+    builder.setCompileFunctionCreator([this](const llvm::orc::JITTargetMachineBuilder&) {
       return std::make_unique<llvm::orc::TMOwningSimpleCompiler>(machine_for(target_));
     });
     jit_ = checked(builder.create(), "starting");

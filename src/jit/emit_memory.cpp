@@ -194,6 +194,7 @@ void KernelEmitter::for_each_lane(const Instruction& instruction, const Access& 
   llvm::AllocaInst* mask = nullptr;
   if (instruction.mask) mask = staged(to_memory(DType::kBool, eval(*instruction.mask, at)));
   std::vector<llvm::AllocaInst*> positions;
+  positions.reserve(access.positions.size());
   for (const auto& [d, vector] : access.positions) positions.push_back(staged(vector));
   const auto number = static_cast<size_t>(instruction.buffer);
   llvm::Type* element = e.memory_type(access.buffer->dtype);

@@ -1,5 +1,7 @@
 // Reductions, in the order of tile/reduce.h.
 
+#include <numeric>
+
 #include "jit/kernel_emitter.h"
 
 namespace anynpu::jit {
@@ -150,6 +152,7 @@ void KernelEmitter::reduce_rest(const ColumnLoop& loop, llvm::Value* r, std::vec
 void KernelEmitter::finish_block(Running& running, llvm::Value* number) {
   const Opcode opcode = running.instruction->opcode;
   std::vector<Values> states;
+  states.reserve(running.states.size());
   for (const auto& state : running.states) states.push_back(load_state(state));
   for (size_t half = states.size() / 2; half != 0; half /= 2)
     for (size_t j = 0; j < half; ++j) states[j] = e.merge(opcode, running.dtype, states[j], states[j + half]);
@@ -168,8 +171,8 @@ void KernelEmitter::finish_block(Running& running, llvm::Value* number) {
 
 llvm::Value* KernelEmitter::part_of(llvm::Value* vector, int first, int count) {
   if (count == 1) return b.CreateExtractElement(vector, i64(first));
-  std::vector<int> lanes;
-  for (int i = 0; i < count; ++i) lanes.push_back(first + i);
+  std::vector<int> lanes(static_cast<size_t>(count));
+  std::iota(lanes.begin(), lanes.end(), first);
   return b.CreateShuffleVector(vector, lanes);
 }
 

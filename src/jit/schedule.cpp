@@ -285,13 +285,10 @@ class Scheduler {
         in_other_loop |= user != facts.home;
     }
     const Type& type = this->type(value);
-    if (shape_of(*facts.definition) == Shape::kReduceRows)
+    const bool over_rows = shape_of(*facts.definition) == Shape::kReduceRows;
+    if (over_rows || (elsewhere && !type.is_scalar()))
       facts.storage = Storage::kTile;
-    else if (type.is_scalar())
-      facts.storage = Storage::kRegister;
-    else if (elsewhere)
-      facts.storage = Storage::kTile;
-    else if (type.cols.is(1) && sink)
+    else if (type.is_scalar() || (type.cols.is(1) && sink))
       facts.storage = Storage::kRegister;
     else if (shape_of(*facts.definition) == Shape::kScanCols || (in_other_loop && !type.cols.is(1)))
       facts.storage = Storage::kRow;
@@ -314,7 +311,7 @@ class Scheduler {
             loop.parts.push_back(instruction);
         if (!loop.parts.empty()) step.nest.loops.push_back(std::move(loop));
       }
-      std::ranges::stable_sort(step.nest.loops, {}, &ColumnLoop::phase);
+      std::ranges::sort(step.nest.loops, {}, &ColumnLoop::phase);
     }
   }
 
@@ -330,14 +327,14 @@ class Scheduler {
   std::vector<const Instruction*> accesses_;
 };
 
-void print(const Kernel& kernel, const Schedule& schedule, const std::vector<Step>& steps, std::string indent,
-           std::string& out) {
+void print(const Kernel& kernel, const Schedule& schedule, const std::vector<Step>& steps,
+           const std::string& indent, std::string& out) {
   constexpr std::string_view kKinds[] = {"scalar", "nest", "loop", "matmul", "yield"};
   for (const Step& step : steps) {
     out += indent + std::string(kKinds[static_cast<size_t>(step.kind)]);
     if (step.kind == Step::Kind::kNest) out.append(" ").append(tile::text_of(kernel, step.nest.rows));
     if (step.kind == Step::Kind::kScalar) out.append(" ").append(tile::info(step.instruction->opcode).name);
-    out += "\n";
+    out += '\n';
     for (const ColumnLoop& loop : step.nest.loops) {
       out += concat(indent, "  ", loop.phase, " over ", tile::text_of(kernel, loop.cols), ":");
       for (const Instruction* part : loop.parts) {
@@ -346,7 +343,7 @@ void print(const Kernel& kernel, const Schedule& schedule, const std::vector<Ste
         if (!part->results.empty()) out.append(kStorage[static_cast<size_t>(schedule.of(part->results[0]))]);
         out += part == loop.parts.back() ? "" : ",";
       }
-      out += "\n";
+      out += '\n';
     }
     print(kernel, schedule, step.body, indent + "  ", out);
   }

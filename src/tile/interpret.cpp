@@ -117,6 +117,7 @@ class Interpreter {
   void loop(const Instruction& instruction) {
     const Body& inner = instruction.body[0];
     std::vector<Tile> carried;
+    carried.reserve(instruction.operands.size());
     for (const Value operand : instruction.operands) carried.push_back(tile(operand));
     const int64_t last = number(instruction.last), step = number(instruction.step);
     for (int64_t i = number(instruction.first); i < last; i += step) {
@@ -131,8 +132,10 @@ class Interpreter {
 
   void execute(const Instruction& instruction) {
     std::vector<Tile> results;
+    results.reserve(instruction.results.size());
     for (const Value value : instruction.results) results.push_back(make(kernel_.type(value)));
     std::vector<const Tile*> operands;
+    operands.reserve(instruction.operands.size());
     for (const Value value : instruction.operands) operands.push_back(&tile(value));
     switch (info(instruction.opcode).shape) {
       case OpcodeInfo::Shape::kElementwise:

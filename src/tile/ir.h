@@ -43,7 +43,14 @@ using Literal = std::variant<int64_t, double>;
 /// A position in a dimension of a buffer: an index, or a tile of i32 or i64 with one for each element.
 using Place = std::variant<Index, Value>;
 
-struct Body;
+struct Instruction;
+
+/// Instructions in order. Of a loop: its arguments start as the loop's operands, and its last instruction,
+/// yield, gives the next ones.
+struct Body {
+  std::vector<Value> arguments;
+  std::vector<Instruction> instructions;
+};
 
 /// One operation. Which members count depends on the opcode; the others keep their defaults.
 struct Instruction {
@@ -62,13 +69,7 @@ struct Instruction {
   std::optional<Value> mask = {}, otherwise = {};
   int counter = -1;  // loop: from `first` below `last` in steps of `step`
   Index first = 0, last = 0, step = 1;
-  std::vector<Body> body =
-      {};  // loop: one. Its arguments start as the operands; its yield gives the next ones
-};
-
-struct Body {
-  std::vector<Value> arguments;
-  std::vector<Instruction> instructions;
+  std::vector<Body> body = {};  // loop: one
 };
 
 /// A tensor in memory. The last dimension is the columns, the one before it the rows. Strides count elements;

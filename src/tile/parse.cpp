@@ -2,6 +2,7 @@
 #include <cctype>
 #include <charconv>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -131,9 +132,7 @@ class Parser {
     while (true) {
       if (accept("*"))
         left = left * atom();
-      else if (peek("//"))
-        return left;
-      else if (accept("/"))
+      else if (!peek("//") && accept("/"))
         left = left / atom();
       else if (peek("% ") && accept("%"))
         left = left % atom();
@@ -204,9 +203,9 @@ class Parser {
     const std::string_view text = text_.substr(at_, end - at_);
     Literal literal = int64_t{0};
     const auto parsed = [&](auto number) {
-      const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-      if (error != std::errc() || rest != text.data() + text.size())
-        fail("'", text, "' is no ", name_of(dtype));
+      const char* const last = std::to_address(text.end());
+      const auto [rest, error] = std::from_chars(std::to_address(text.begin()), last, number);
+      if (error != std::errc() || rest != last) fail("'", text, "' is no ", name_of(dtype));
       literal = number;
     };
     if (kBits.contains(dtype))

@@ -94,7 +94,7 @@ class Printer {
   }
 
   std::string text(const Type& type) {
-    const std::string dtype(name_of(type.dtype));
+    std::string dtype(name_of(type.dtype));
     if (type.is_scalar()) return dtype;
     return "tile<" + text(type.rows) + " x " + text(type.cols) + ", " + dtype + ">";
   }
@@ -164,7 +164,7 @@ class Printer {
 
   /// What follows the name of the operation.
   std::string details(const Instruction& instruction) {
-    const std::string operands = list(instruction.operands);
+    std::string operands = list(instruction.operands);
     const auto typed = [&](const std::string& what) { return what + " : " + text(instruction.type); };
     switch (instruction.opcode) {
       case Opcode::kIota:
