@@ -28,6 +28,7 @@ namespace {
 constexpr size_t kMostSecret = 32;
 constexpr timeval kServerPatience = {1, 0}, kClientPatience = {20, 0};
 constexpr int kLookForEnd = 200;  // ms
+constexpr std::chrono::seconds kNameLimit{2};
 
 // The protocol: one message each way on a connection of its own.
 struct Request {
@@ -56,6 +57,22 @@ Descriptor make_socket() { return Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SO
 void limit_waiting(int socket, timeval patience) {
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+}
+
+/// The socket of this process. Its name stays in use for a moment when the last one was closed while another
+/// thread started a program: a child between vfork() and the end of exec() still holds it.
+Descriptor listen_as(pid_t process) {
+  const auto [address, size] = address_of(process);
+  const auto deadline = std::chrono::steady_clock::now() + kNameLimit;
+  while (true) {
+    Descriptor socket = make_socket();
+    if (socket && bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+        listen(socket.get(), SOMAXCONN) == 0)
+      return socket;
+    require(errno == EADDRINUSE && std::chrono::steady_clock::now() < deadline, ErrorCode::kInternal,
+            "exporting to other processes: the socket @", address.sun_path + 1, ": ", std::strerror(errno));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 /// Who is at the other end, when it is this user; both ends ask.
@@ -156,14 +173,7 @@ void Exports::remove(const std::string& secret) {
 
 /// Opens the socket and starts the thread that serves it.
 void Exports::start() {
-  Descriptor socket = make_socket();
-  const auto [address, size] = address_of(getpid());
-  const bool listening = socket &&
-                         bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-                         listen(socket.get(), SOMAXCONN) == 0;
-  require(listening, ErrorCode::kInternal, "exporting to other processes: the socket @", address.sun_path + 1,
-          ": ", std::strerror(errno));
-  socket_ = std::move(socket);
+  socket_ = listen_as(getpid());
   try {
     start_service_thread("npu-export", [this] { serve(); });
   } catch (const Error&) {

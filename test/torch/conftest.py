@@ -58,6 +58,7 @@ def same_state_after():
     device, states = torch.npu.current_device(), torch.npu.get_rng_state_all()
     streams = [torch.npu.current_stream(index) for index in range(torch.npu.device_count())]
     yield
+    assert torch.get_default_device().type == "cpu" and not torch.overrides._get_current_function_mode_stack()
     for stream in streams:
         torch.npu.set_stream(stream)
     torch.npu.set_device(device)

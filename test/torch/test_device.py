@@ -45,7 +45,7 @@ def test_modules_and_defaults():
     try:
         assert torch.zeros(1).device == torch.device("npu:1")
     finally:
-        torch.set_default_device("cpu")
+        torch.set_default_device(None)
     assert torch.zeros(1).device.type == "cpu"
 
 

@@ -1,10 +1,15 @@
 #include "runtime/sharing.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -66,6 +71,7 @@ TEST(Sharing, AStorageIsASegmentOfThePoolAndAnOffset) {
 
 TEST(Sharing, TakesNoMemoryForZerosAndGivesAllBack) {
   Device& device = Device::get(0);
+  ASSERT_TRUE(Device::wait_for_after_work(10s));  // what earlier tests unmapped
   const size_t before = MemoryBudget::instance().committed(), own = device.arena().committed();
   constexpr size_t kSize = 300 * Arena::kPage + (size_t{80} << 20);  // more than is moved at once
   auto* memory = static_cast<char*>(device.arena().allocate(kSize));
@@ -84,6 +90,30 @@ TEST(Sharing, TakesNoMemoryForZerosAndGivesAllBack) {
   const_cast<std::shared_ptr<PhysicalMemory>&>(shared).reset();
   EXPECT_EQ(MemoryBudget::instance().committed(), before);
   EXPECT_EQ(device.arena().committed(), own);
+}
+
+TEST(Sharing, WaitsForTheNameOfItsSocket) {
+  struct stat name_space = {};
+  ASSERT_EQ(stat("/proc/self/ns/pid", &name_space), 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string name = concat("anynpu.", name_space.st_ino, ".", getpid());
+  name.copy(address.sun_path + 1, name.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  Descriptor other(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  while (bind(other.get(), reinterpret_cast<const sockaddr*>(&address), size) !=
+         0)  // exports of earlier tests
+    std::this_thread::sleep_for(1ms);
+
+  Device& device = Device::get(0);
+  void* memory = device.arena().allocate(kPage);
+  std::thread end([&] {
+    std::this_thread::sleep_for(20ms);
+    other = Descriptor();
+  });
+  end_export(export_memory(memory, kPage, Importers::kAllowed));
+  end.join();
+  device.arena().free(memory);
 }
 
 TEST(Standstill, NoTaskRunsAndNoneIsLost) {
