@@ -94,6 +94,23 @@ def conformance(context: typer.Context) -> None:
 
 
 @app.command()
+def fuzz(
+    target: Annotated[
+        str, typer.Argument(help="tile: random tile programs, interpreter against machine code")
+    ],
+    seconds: Annotated[float, typer.Option(help="how long, unless something is found")] = 60,
+    seed: Annotated[int | None, typer.Option(help="of the first case; the time, when not given")] = None,
+) -> None:
+    """Random tests; what is found is printed with its seed."""
+    build.build("release")
+    program = build.folder("release") / "test" / f"fuzz_{target}"
+    if not program.exists():
+        raise typer.BadParameter(f"'{target}' is not one of tile", param_hint="target")
+    arguments = [str(seconds), *([] if seed is None else [str(seed)])]
+    raise typer.Exit(subprocess.call([str(program), *arguments]))
+
+
+@app.command()
 def fmt() -> None:
     """Formats all sources."""
     lint.format_all()

@@ -24,7 +24,7 @@ CCACHE = {
     "CCACHE_NOHASHDIR": "1",
     "CCACHE_SLOPPINESS": "pch_defines,time_macros",
 }
-NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF"]
+NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF", "-DANYNPU_JIT=OFF"]
 FLAVOURS = {
     "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
     "debug": ["-DCMAKE_BUILD_TYPE=Debug"],

@@ -1,0 +1,298 @@
+// The parts of a schedule: scalars, loops, matrix products, nests, scans.
+
+#include <algorithm>
+
+#include "jit/kernel_emitter.h"
+
+namespace anynpu::jit {
+
+// Steps.
+
+void KernelEmitter::steps(const std::vector<Step>& steps) {
+  for (const Step& step : steps) {
+    row_memo_.clear();
+    column_memo_.clear();
+    switch (step.kind) {
+      case Step::Kind::kScalar:
+        scalar(*step.instruction);
+        break;
+      case Step::Kind::kNest:
+        nest(step.nest);
+        break;
+      case Step::Kind::kLoop:
+        loop(step);
+        break;
+      case Step::Kind::kMatmul:
+        matmul(*step.instruction);
+        break;
+      case Step::Kind::kYield:
+        break;  // by its loop
+    }
+  }
+}
+
+void KernelEmitter::scalar(const Instruction& instruction) {
+  const Values results = elements(instruction, {i64(0), i64(0), 1});
+  for (size_t i = 0; i < results.size(); ++i) registers_[instruction.results[i]] = results[i];
+}
+
+void KernelEmitter::loop(const Step& step) {
+  const Instruction& instruction = *step.instruction;
+  const Body& inner = instruction.body[0];
+  const size_t count = instruction.operands.size();
+  std::vector<llvm::AllocaInst*> scalars(count);
+  for (size_t k = 0; k < count; ++k) {
+    const Value argument = inner.arguments[k];
+    if (type(argument).is_scalar()) {
+      scalars[k] = variable(e.type(type(argument).dtype, 1));
+      b.CreateStore(eval_scalar(instruction.operands[k]), scalars[k]);
+    } else {
+      copy(region(instruction.operands[k]), region(argument), type(argument));
+      in_memory_.insert(argument);
+    }
+  }
+  llvm::Value *first = index(instruction.first), *last = index(instruction.last);
+  for_range(first, last, *instruction.step.constant(), [&](llvm::Value* counter) {
+    counters_[instruction.counter] = counter;
+    for (size_t k = 0; k < count; ++k)
+      if (scalars[k] != nullptr)
+        registers_[inner.arguments[k]] = b.CreateLoad(scalars[k]->getAllocatedType(), scalars[k]);
+    steps(step.body);
+    carry(instruction, scalars);
+  });
+  row_memo_.clear();
+  column_memo_.clear();
+  for (size_t k = 0; k < count; ++k) {
+    const Value result = instruction.results[k];
+    if (scalars[k] != nullptr)
+      registers_[result] = b.CreateLoad(scalars[k]->getAllocatedType(), scalars[k]);
+    else
+      regions_[result] = region(inner.arguments[k]).data, in_memory_.insert(result);
+  }
+}
+
+void KernelEmitter::carry(const Instruction& instruction, const std::vector<llvm::AllocaInst*>& scalars) {
+  const Body& inner = instruction.body[0];
+  const auto& yielded = inner.instructions.back().operands;
+  Values moved(yielded.size());
+  std::vector<std::optional<Region>> sources(yielded.size());
+  for (size_t k = 0; k < yielded.size(); ++k) {
+    const Type& shape = type(yielded[k]);
+    if (scalars[k] != nullptr) {
+      moved[k] = eval_scalar(yielded[k]);
+      continue;
+    }
+    sources[k] = region(yielded[k]);
+    const bool is_argument = std::ranges::find(inner.arguments, yielded[k]) != inner.arguments.end();
+    if (is_argument && yielded[k] != inner.arguments[k]) {  // which is overwritten in this turn
+      const Region aside = new_region(shape.rows, shape.cols, shape.dtype);
+      copy(*sources[k], aside, shape);
+      sources[k] = aside;
+    }
+  }
+  for (size_t k = 0; k < yielded.size(); ++k) {
+    if (scalars[k] != nullptr)
+      b.CreateStore(moved[k], scalars[k]);
+    else if (yielded[k] != inner.arguments[k])
+      copy(*sources[k], region(inner.arguments[k]), type(yielded[k]));
+  }
+}
+
+void KernelEmitter::copy(const Region& from, const Region& to, const Type& shape) {
+  llvm::Value* rows = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, index(shape.rows), i64(0));
+  llvm::Value* bytes =
+      b.CreateMul(b.CreateMul(rows, from.stride), i64(static_cast<int64_t>(tile::size_of(shape.dtype))));
+  b.CreateMemCpy(to.data, llvm::Align(64), from.data, llvm::Align(64), bytes);
+}
+
+void KernelEmitter::matmul(const Instruction& instruction) {
+  const Value result = instruction.results[0];
+  const Type& shape = type(result);
+  const Region out = region(result);
+  in_memory_.insert(result);
+  llvm::Value *rows = index(shape.rows), *cols = index(shape.cols),
+              *depth = index(type(instruction.operands[0]).cols);
+  for_range(i64(0), rows, 1, [&](llvm::Value* i) {
+    for_range(i64(0), cols, target_.lanes, [&](llvm::Value* j) {
+      llvm::AllocaInst* sum = variable(e.type(shape.dtype, target_.lanes));
+      forget();
+      b.CreateStore(eval(instruction.operands[2], {i, j, target_.lanes}), sum);
+      for_range(i64(0), depth, 1, [&](llvm::Value* k) {
+        forget();
+        llvm::Value* a = e.splat(eval(instruction.operands[0], {i, k, 1}), target_.lanes);
+        forget();
+        llvm::Value* c = eval(instruction.operands[1], {k, j, target_.lanes});
+        llvm::Value* before = b.CreateLoad(sum->getAllocatedType(), sum);
+        b.CreateStore(
+            shape.dtype == DType::kI32 ? b.CreateAdd(before, b.CreateMul(a, c)) : e.fma(a, c, before), sum);
+      });
+      forget();
+      store_vector(shape.dtype, address(out, i, j), b.CreateLoad(sum->getAllocatedType(), sum));
+    });
+  });
+}
+
+void KernelEmitter::forget() {
+  row_memo_.clear();
+  column_memo_.clear();
+}
+
+// Nests.
+
+void KernelEmitter::nest(const Nest& nest) {
+  for (const ColumnLoop& loop : nest.loops)
+    for (const Instruction* part : loop.parts)
+      if (tile::info(part->opcode).shape == Shape::kReduceRows) start_column_reduction(*part);
+  if (nest.rows.is(1)) {
+    row(nest, i64(0));
+  } else {
+    for_range(i64(0), index(nest.rows), 1, [&](llvm::Value* r) { row(nest, r); });
+    row_memo_.clear();
+  }
+  for (const ColumnLoop& loop : nest.loops)
+    for (const Instruction* part : loop.parts)
+      if (tile::info(part->opcode).shape == Shape::kReduceRows) end_column_reduction(*part);
+  nest_registers_to_scope(nest);
+}
+
+void KernelEmitter::row(const Nest& nest, llvm::Value* r) {
+  row_memo_.clear();
+  for (const ColumnLoop& loop : nest.loops) {
+    if (loop.cols.is(1)) {
+      column_memo_.clear();
+      for (const Instruction* part : loop.parts) this->part(*part, {r, i64(0), 1});
+      in_memory_.merge(kept_);
+      continue;
+    }
+    Block *preheader = make_block("columns"), *start = make_block("start");
+    b.CreateBr(preheader);
+    b.SetInsertPoint(preheader);
+    b.CreateBr(start);
+    b.SetInsertPoint(start);
+    preheader_ = preheader;
+    start_ = start;
+    columns(loop, r);
+    preheader_ = nullptr;
+    column_memo_.clear();
+    in_memory_.merge(kept_);
+  }
+}
+
+void KernelEmitter::nest_registers_to_scope(const Nest& nest) {
+  if (!nest.rows.is(1)) return;
+  for (const ColumnLoop& loop : nest.loops)
+    for (const Instruction* part : loop.parts)
+      for (const Value result : part->results)
+        if (storage(result) == Storage::kRegister)
+          if (const auto found = row_memo_.find(result); found != row_memo_.end())
+            registers_[result] = found->second;
+}
+
+bool KernelEmitter::is_row_reduction(const Instruction& instruction) {
+  return tile::info(instruction.opcode).shape == Shape::kReduceCols;
+}
+
+void KernelEmitter::part(const Instruction& instruction, const Cursor& at) {
+  switch (tile::info(instruction.opcode).shape) {
+    case Shape::kReduceRows:
+      return take_column_reduction(instruction, at);
+    case Shape::kReduceCols:
+      return reduce_one(instruction, at);
+    case Shape::kScanCols:
+      return scan(instruction, at);
+    default:
+      break;
+  }
+  if (instruction.opcode == Opcode::kStore || instruction.opcode == Opcode::kAccumulate)
+    return store(instruction, at);
+  compute(instruction.results[0], at);
+  auto& memo = at.lanes == 1 && type(instruction.results[0]).cols.is(1) ? row_memo_ : column_memo_;
+  for (const Value result : instruction.results) {
+    if (storage(result) == Storage::kRow || storage(result) == Storage::kTile)
+      keep(result, memo.at(result), at);
+  }
+}
+
+void KernelEmitter::keep(Value value, llvm::Value* elements, const Cursor& at) {
+  const Region region = this->region(value);
+  kept_.insert(value);
+  llvm::Value* row = storage(value) == Storage::kRow || type(value).rows.is(1) ? i64(0) : at.row;
+  store_vector(region.dtype, address(region, row, at.col), elements);
+}
+
+void KernelEmitter::reduce_one(const Instruction& instruction, const Cursor& at) {
+  const DType dtype = type(instruction.operands[0]).dtype;
+  const Values state = e.take(instruction.opcode, dtype, e.identity(instruction.opcode, dtype, 1),
+                              eval(instruction.operands[0], at), i64(0));
+  give_row_result(instruction, state, at.row);
+}
+
+void KernelEmitter::give_row_result(const Instruction& instruction, const Values& state, llvm::Value* r) {
+  for (size_t i = 0; i < instruction.results.size(); ++i) {
+    const Value result = instruction.results[i];
+    row_memo_[result] = state[i];
+    if (storage(result) == Storage::kTile) keep(result, state[i], {r, i64(0), 1});
+  }
+}
+
+void KernelEmitter::columns(const ColumnLoop& loop, llvm::Value* r) {
+  bool reduces = false;
+  for (const Instruction* part : loop.parts) reduces |= is_row_reduction(*part);
+  start_scans(loop);
+  llvm::Value* cols = index(loop.cols);
+  if (reduces) return reduced_columns(loop, r, cols);
+  llvm::Value* whole = b.CreateAnd(cols, i64(-target_.lanes));
+  for_range(i64(0), whole, target_.lanes, [&](llvm::Value* c) { chunk(loop, {r, c, target_.lanes}); });
+  llvm::Value* left = b.CreateSub(cols, whole);
+  when(b.CreateICmpSGT(left, i64(0)), [&] { chunk(loop, {r, whole, target_.lanes, left}); });
+}
+
+void KernelEmitter::chunk(const ColumnLoop& loop, const Cursor& at) {
+  column_memo_.clear();
+  for (const Instruction* part : loop.parts)
+    if (!is_row_reduction(*part)) this->part(*part, at);
+}
+
+// Scans: the row goes to memory, and is summed up there.
+
+void KernelEmitter::start_scans(const ColumnLoop& loop) {
+  for (const Instruction* part : loop.parts)
+    if (tile::info(part->opcode).shape == Shape::kScanCols) {
+      const DType dtype = type(part->results[0]).dtype;
+      llvm::AllocaInst*& running = scans_[part];
+      if (running == nullptr) running = variable(e.type(dtype, 1));
+      b.CreateStore(e.identity(scanned(part->opcode), dtype, 1)[0], running);
+    }
+}
+
+Opcode KernelEmitter::scanned(Opcode opcode) {
+  constexpr int kApart = static_cast<int>(Opcode::kRowScanSum) - static_cast<int>(Opcode::kRowSum);
+  return static_cast<Opcode>(static_cast<int>(opcode) - kApart);
+}
+
+void KernelEmitter::scan(const Instruction& instruction, const Cursor& at) {
+  const Value result = instruction.results[0];
+  const DType dtype = type(result).dtype;
+  if (type(result).cols.is(1)) {
+    const Opcode opcode = scanned(instruction.opcode);
+    const Values state =
+        e.merge(opcode, dtype, e.identity(opcode, dtype, 1), {eval(instruction.operands[0], at)});
+    return give_row_result(instruction, state, at.row);
+  }
+  llvm::AllocaInst* running = scans_.at(&instruction);
+  const Region region = this->region(result);
+  kept_.insert(result);
+  llvm::Value* row = storage(result) == Storage::kRow || type(result).rows.is(1) ? i64(0) : at.row;
+  llvm::Value* place = address(region, row, at.col);
+  store_vector(dtype, place, eval(instruction.operands[0], at));
+  for_range(i64(0), at.active != nullptr ? at.active : i64(at.lanes), 1, [&](llvm::Value* lane) {
+    llvm::Value* address = b.CreateGEP(e.memory_type(dtype), place, lane);
+    llvm::Value* sum =
+        e.merge(scanned(instruction.opcode), dtype, {b.CreateLoad(running->getAllocatedType(), running)},
+                {load_vector(dtype, address, 1)})[0];
+    b.CreateStore(sum, running);
+    store_vector(dtype, address, sum);
+  });
+}
+
+}  // namespace anynpu::jit

@@ -1,0 +1,264 @@
+#include "jit/kernel_emitter.h"
+
+#include "base/error.h"
+
+namespace anynpu::jit {
+
+KernelEmitter::KernelEmitter(const Kernel& kernel, const Target& target, llvm::Module& module,
+                             const std::string& name)
+    : kernel_(kernel),
+      target_(target),
+      schedule_(schedule(kernel)),
+      module_(module),
+      b(module.getContext()),
+      e(b, module) {
+  function_ = llvm::Function::Create(
+      llvm::FunctionType::get(b.getVoidTy(), {b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty(), b.getPtrTy()},
+                              false),
+      llvm::Function::ExternalLinkage, name, module);
+}
+
+std::vector<Scratch> KernelEmitter::run() {
+  b.SetInsertPoint(Block::Create(b.getContext(), "entry", function_));
+  entry_ = b.GetInsertBlock();
+  load_arguments();
+  for_range(function_->getArg(1), function_->getArg(2), 1, [&](llvm::Value* block) {
+    block_ = block;
+    steps(schedule_.steps);
+  });
+  b.CreateRetVoid();
+  return std::move(scratch_);
+}
+
+// Control.
+
+void KernelEmitter::for_range(llvm::Value* first, llvm::Value* last, int64_t step,
+                              const std::function<void(llvm::Value*)>& body) {
+  Block *before = b.GetInsertBlock(), *loop = make_block("loop"), *after = make_block("after");
+  b.CreateCondBr(b.CreateICmpSLT(first, last), loop, after);
+  b.SetInsertPoint(loop);
+  llvm::PHINode* i = b.CreatePHI(b.getInt64Ty(), 2);
+  i->addIncoming(first, before);
+  body(i);
+  llvm::Value* next = b.CreateNSWAdd(i, i64(step));
+  i->addIncoming(next, b.GetInsertBlock());
+  b.CreateCondBr(b.CreateICmpSLT(next, last), loop, after);
+  b.SetInsertPoint(after);
+}
+
+void KernelEmitter::when(llvm::Value* condition, const std::function<void()>& then) {
+  Block *yes = make_block("then"), *after = make_block("endif");
+  b.CreateCondBr(condition, yes, after);
+  b.SetInsertPoint(yes);
+  then();
+  b.CreateBr(after);
+  b.SetInsertPoint(after);
+}
+
+llvm::AllocaInst* KernelEmitter::variable(llvm::Type* type, unsigned count) {
+  llvm::IRBuilder<> at_entry(entry_, entry_->getFirstInsertionPt());
+  llvm::AllocaInst* made = at_entry.CreateAlloca(type, count == 1 ? nullptr : at_entry.getInt64(count));
+  made->setAlignment(llvm::Align(64));
+  return made;
+}
+
+// Arguments and scratch.
+
+llvm::Value* KernelEmitter::argument(size_t number, bool is_address) {
+  llvm::IRBuilder<> at_entry(entry_, entry_->getFirstInsertionPt());
+  llvm::Value* place =
+      at_entry.CreateConstInBoundsGEP1_64(at_entry.getInt64Ty(), function_->getArg(0), number);
+  llvm::Type* type = is_address ? static_cast<llvm::Type*>(at_entry.getPtrTy()) : at_entry.getInt64Ty();
+  return at_entry.CreateLoad(type, place);
+}
+
+void KernelEmitter::load_arguments() {
+  size_t next = 0;
+  for (size_t i = 0; i < kernel_.sizes.size(); ++i) sizes_.push_back(argument(next++));
+  for (const Buffer& buffer : kernel_.buffers) {
+    data_.push_back(argument(next++, true));
+    Values strides;
+    for (const auto& stride : buffer.strides) {
+      llvm::Value* given = argument(next++);
+      strides.push_back(stride ? i64(*stride) : given);
+    }
+    strides_.push_back(std::move(strides));
+  }
+  for (const Value scalar : kernel_.scalars) {
+    const DType dtype = type(scalar).dtype;
+    llvm::Value* bits = argument(next++);
+    const auto width = static_cast<unsigned>(tile::size_of(dtype) * 8);
+    llvm::Value* low = b.CreateTrunc(bits, b.getIntNTy(width));
+    registers_[scalar] = dtype == DType::kBool ? b.CreateTrunc(low, b.getInt1Ty())
+                                               : b.CreateBitCast(low, e.memory_type(dtype));
+  }
+  first_scratch_ = next;
+}
+
+Region KernelEmitter::new_region(const Index& rows, const Index& cols, DType dtype) {
+  scratch_.push_back({rows, cols, dtype});
+  return {argument(first_scratch_ + scratch_.size() - 1, true), padded(index(cols)), dtype};
+}
+
+llvm::Value* KernelEmitter::padded(llvm::Value* count) {
+  return b.CreateAnd(b.CreateAdd(count, i64(kPadding - 1)), i64(-kPadding));
+}
+
+Region KernelEmitter::region(Value value) {
+  const Type& shape = type(value);
+  const bool whole = storage(value) == Storage::kTile;
+  const auto found = regions_.find(value);
+  if (found != regions_.end()) return {found->second, padded(index(shape.cols)), shape.dtype};
+  const Region made = new_region(whole ? shape.rows : Index(1), shape.cols, shape.dtype);
+  regions_[value] = made.data;
+  return made;
+}
+
+llvm::Value* KernelEmitter::address(const Region& region, llvm::Value* row, llvm::Value* col) {
+  llvm::Value* offset = b.CreateAdd(b.CreateMul(row, region.stride), col);
+  return b.CreateGEP(e.memory_type(region.dtype), region.data, offset);
+}
+
+// Indices.
+
+llvm::Value* KernelEmitter::index(const Index& index) {
+  using Kind = Index::Kind;
+  const auto at = static_cast<size_t>(index.value());
+  switch (index.kind()) {
+    case Kind::kConstant:
+      return i64(index.value());
+    case Kind::kSize:
+      return sizes_[at];
+    case Kind::kBlock:
+      return block_;
+    case Kind::kCounter:
+      return counters_.at(index.value());
+    case Kind::kScalar:
+      return b.CreateSExt(eval_scalar(static_cast<Value>(index.value())), b.getInt64Ty());
+    default:
+      break;
+  }
+  llvm::Value *x = this->index(index.left()), *y = this->index(index.right());
+  switch (index.kind()) {
+    case Kind::kAdd:
+      return b.CreateAdd(x, y);
+    case Kind::kSub:
+      return b.CreateSub(x, y);
+    case Kind::kMul:
+      return b.CreateMul(x, y);
+    case Kind::kMin:
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
+    case Kind::kMax:
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
+    default:
+      break;
+  }
+  llvm::Value* quotient = floor_div(x, y);
+  return index.kind() == Kind::kDiv ? quotient : b.CreateSub(x, b.CreateMul(y, quotient));
+}
+
+llvm::Value* KernelEmitter::floor_div(llvm::Value* x, llvm::Value* y) {
+  llvm::Value* wrong = b.CreateICmpSLT(y, i64(1));
+  llvm::Value* by = b.CreateSelect(wrong, i64(1), y);
+  llvm::Value* quotient = b.CreateSDiv(x, by);
+  llvm::Value* below = b.CreateICmpSLT(b.CreateSub(x, b.CreateMul(quotient, by)), i64(0));
+  quotient = b.CreateSub(quotient, b.CreateZExt(below, b.getInt64Ty()));
+  return b.CreateSelect(wrong, i64(0), quotient);
+}
+
+// Elements of values.
+
+llvm::Value* KernelEmitter::eval(Value value, Cursor at) {
+  const auto& known = kernel_.values[number_of(value)];
+  if (known.literal) return e.constant(known.type.dtype, *known.literal, at.lanes);
+  if (const auto found = registers_.find(value); found != registers_.end())
+    return e.splat(found->second, at.lanes);
+  if (known.type.rows.is(1)) at.row = i64(0);
+  if (known.type.cols.is(1)) at.col = i64(0);
+  if (known.type.cols.is(1) && at.lanes > 1) return e.splat(eval_for_row(value, at.row), at.lanes);
+  auto& memo = at.lanes == 1 && known.type.cols.is(1) ? row_memo_ : column_memo_;
+  if (const auto found = memo.find(value); found != memo.end()) return found->second;
+  if (!in_memory_.contains(value)) return compute(value, at);  // or will be kept only later
+  const Region region = this->region(value);
+  llvm::Value* row = storage(value) == Storage::kRow ? i64(0) : at.row;
+  return load_vector(region.dtype, address(region, row, at.col), at.lanes);
+}
+
+llvm::Value* KernelEmitter::eval_for_row(Value value, llvm::Value* row) {
+  const Cursor at = {row, i64(0), 1};
+  if (preheader_ == nullptr) return eval(value, at);
+  const auto here = b.saveIP();
+  preheader_->getTerminator()->eraseFromParent();
+  b.SetInsertPoint(preheader_);
+  preheader_ = nullptr;
+  llvm::Value* result = eval(value, at);
+  preheader_ = b.GetInsertBlock();  // it may have grown by loops
+  b.CreateBr(start_);
+  b.restoreIP(here);
+  return result;
+}
+
+llvm::Value* KernelEmitter::compute(Value value, const Cursor& at) {
+  const Instruction& instruction = *definition(value);
+  const Values results = elements(instruction, at);
+  auto& memo = at.lanes == 1 && type(value).cols.is(1) ? row_memo_ : column_memo_;
+  for (size_t i = 0; i < results.size(); ++i) memo[instruction.results[i]] = results[i];
+  return memo.at(value);
+}
+
+const Instruction* KernelEmitter::definition(Value value) {
+  if (definitions_.empty()) collect_definitions(kernel_.body);
+  return definitions_.at(value);
+}
+
+void KernelEmitter::collect_definitions(const Body& body) {
+  for (const Instruction& instruction : body.instructions) {
+    for (const Value result : instruction.results) definitions_[result] = &instruction;
+    for (const Body& inner : instruction.body) collect_definitions(inner);
+  }
+}
+
+Values KernelEmitter::elements(const Instruction& instruction, const Cursor& at) {
+  const auto operand = [&](size_t i) { return eval(instruction.operands[i], at); };
+  const auto dtype = [&](size_t i) { return type(instruction.operands[i]).dtype; };
+  const Shape shape = tile::info(instruction.opcode).shape;
+  if (shape == Shape::kCompare) return {e.compare(instruction.opcode, dtype(0), operand(0), operand(1))};
+  if (shape == Shape::kElementwise) {
+    if (instruction.operands.size() == 1) return {e.unary(instruction.opcode, dtype(0), operand(0))};
+    if (instruction.operands.size() == 2)
+      return {e.binary(instruction.opcode, dtype(0), operand(0), operand(1))};
+    return {e.fma(operand(0), operand(1), operand(2))};
+  }
+  switch (instruction.opcode) {
+    case Opcode::kIota:
+      return {iota(instruction, at)};
+    case Opcode::kIndex:
+      return {
+          e.splat(b.CreateTrunc(index(instruction.index), e.memory_type(instruction.type.dtype)), at.lanes)};
+    case Opcode::kLoad:
+      return {load(instruction, at)};
+    case Opcode::kCast: {
+      const bool saturate = instruction.rounding == tile::Rounding::kSaturate;
+      return {e.convert(dtype(0), instruction.type.dtype, saturate, operand(0))};
+    }
+    case Opcode::kBitcast:
+      return {b.CreateBitCast(operand(0), e.type(instruction.type.dtype, at.lanes))};
+    case Opcode::kSelect:
+      return {b.CreateSelect(operand(0), operand(1), operand(2))};
+    case Opcode::kBroadcast:
+      return {operand(0)};
+    case Opcode::kPhilox:
+      return e.philox(operand(0), operand(1), operand(2));
+    default:
+      raise(ErrorCode::kInternal, "jit: no elements of ", tile::info(instruction.opcode).name);
+  }
+}
+
+llvm::Value* KernelEmitter::iota(const Instruction& instruction, const Cursor& at) {
+  const bool rows = instruction.axis == tile::Axis::kRows;
+  llvm::Value* numbers = e.splat(rows ? at.row : at.col, at.lanes);
+  if (!rows) numbers = b.CreateAdd(numbers, e.iota(at.lanes));
+  return b.CreateTrunc(numbers, e.type(instruction.type.dtype, at.lanes));
+}
+
+}  // namespace anynpu::jit

@@ -1,0 +1,276 @@
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "jit/code.h"
+#include "jit/elements.h"
+
+namespace anynpu::jit {
+
+using tile::Body;
+using tile::Buffer;
+using tile::Kernel;
+using tile::Place;
+using tile::Type;
+using Block = llvm::BasicBlock;
+using Values = std::vector<llvm::Value*>;
+using Shape = tile::OpcodeInfo::Shape;
+
+/// Where elements are computed: a row, and `lanes` columns from `col` on, of which `active` count (null:
+/// all).
+struct Cursor {
+  llvm::Value *row, *col;
+  int lanes;
+  llvm::Value* active = nullptr;
+};
+
+/// A region of scratch memory in the function.
+struct Region {
+  llvm::Value *data, *stride;  ///< stride of a row, in elements
+  DType dtype;
+};
+
+/// Emits the function of a kernel, as its schedule says.
+class KernelEmitter {
+ public:
+  KernelEmitter(const Kernel& kernel, const Target& target, llvm::Module& module, const std::string& name);
+
+  std::vector<Scratch> run();
+
+ private:
+  llvm::ConstantInt* i64(int64_t value) { return b.getInt64(static_cast<uint64_t>(value)); }
+  const Type& type(Value value) const { return kernel_.type(value); }
+  Storage storage(Value value) const { return schedule_.of(value); }
+
+  // Control.
+
+  Block* make_block(const char* name) { return Block::Create(b.getContext(), name, function_); }
+
+  /// for (i = first; i < last; i += step)
+  void for_range(llvm::Value* first, llvm::Value* last, int64_t step,
+                 const std::function<void(llvm::Value*)>& body);
+
+  void when(llvm::Value* condition, const std::function<void()>& then);
+
+  /// A variable of the function, which becomes a register.
+  llvm::AllocaInst* variable(llvm::Type* type, unsigned count = 1);
+
+  // Arguments and scratch.
+
+  /// At the start of the function, so that it is there everywhere.
+  llvm::Value* argument(size_t number, bool is_address = false);
+
+  void load_arguments();
+
+  Region new_region(const Index& rows, const Index& cols, DType dtype);
+  llvm::Value* padded(llvm::Value* count);
+
+  Region region(Value value);
+  llvm::Value* address(const Region& region, llvm::Value* row, llvm::Value* col);
+
+  // Indices.
+
+  llvm::Value* index(const Index& index);
+  llvm::Value* floor_div(llvm::Value* x, llvm::Value* y);
+
+  // Elements of values.
+
+  llvm::Value* eval_scalar(Value value) { return eval(value, {i64(0), i64(0), 1}); }
+
+  /// The elements of a value at a cursor; what a tile has once, it has everywhere.
+  llvm::Value* eval(Value value, Cursor at);
+
+  /// A row's scalar, computed ahead of the open column loop.
+  llvm::Value* eval_for_row(Value value, llvm::Value* row);
+
+  llvm::Value* compute(Value value, const Cursor& at);
+
+  const Instruction* definition(Value value);
+  void collect_definitions(const Body& body);
+
+  Values elements(const Instruction& instruction, const Cursor& at);
+
+  llvm::Value* iota(const Instruction& instruction, const Cursor& at);
+
+  // Memory.
+
+  llvm::Value* from_memory(DType dtype, llvm::Value* value);
+  llvm::Value* to_memory(DType dtype, llvm::Value* value);
+  llvm::Type* vector_in_memory(DType dtype, int lanes);
+  llvm::Align align(DType dtype) { return llvm::Align(tile::size_of(dtype)); }
+
+  llvm::Value* load_vector(DType dtype, llvm::Value* address, int lanes);
+  void store_vector(DType dtype, llvm::Value* address, llvm::Value* value);
+  /// Which of the lanes are active, as a mask.
+  llvm::Value* active_mask(const Cursor& at);
+
+  /// How an instruction reaches its buffer at a cursor.
+  struct Access {
+    const Buffer* buffer;
+    llvm::Value *address, *stride;  ///< of the first lane, without what tiles of positions add
+    std::vector<std::pair<int, llvm::Value*>> positions;  ///< dimension and vector, from tiles
+    llvm::Value* inside = nullptr;    ///< whether positions from data are in range, where uniform; or null
+    std::optional<int> known_stride;  ///< 0 or 1
+  };
+
+  Access access(const Instruction& instruction, const Cursor& at);
+  static bool is_from_data(const Index& place);
+
+  void check(Access& access, const Instruction& instruction, int d, llvm::Value* position, const Cursor& at);
+  void fault(int buffer, int dimension, llvm::Value* position);
+
+  bool is_contiguous(const Instruction& instruction, const Access& access) const;
+
+  llvm::Value* load(const Instruction& instruction, const Cursor& at);
+
+  llvm::Value* load_inside(const Instruction& instruction, const Access& access, const Cursor& at);
+
+  void store(const Instruction& instruction, const Cursor& at);
+
+  void store_inside(const Instruction& instruction, const Access& access, llvm::Value* value,
+                    const Cursor& at);
+
+  /// Calls `body` with the address of each active lane that a mask does not exclude and whose positions are
+  /// in range, in order.
+  void for_each_lane(const Instruction& instruction, const Access& access, const Cursor& at,
+                     const std::function<void(llvm::Value*, llvm::Value*)>& body);
+
+  // Steps.
+
+  void steps(const std::vector<Step>& steps);
+
+  void scalar(const Instruction& instruction);
+
+  void loop(const Step& step);
+
+  /// Moves what a turn of a loop yields to where the next one finds it.
+  void carry(const Instruction& instruction, const std::vector<llvm::AllocaInst*>& scalars);
+
+  void copy(const Region& from, const Region& to, const Type& shape);
+
+  /// c[i, j] + a[i, k] * b[k, j], over k in order, `lanes` columns at once.
+  void matmul(const Instruction& instruction);
+  void forget();
+
+  // Nests.
+
+  void nest(const Nest& nest);
+
+  /// One row of a nest.
+  void row(const Nest& nest, llvm::Value* r);
+
+  /// Registers of one-row nests are there for all that follows.
+  void nest_registers_to_scope(const Nest& nest);
+
+  static bool is_row_reduction(const Instruction& instruction);
+
+  /// A store, a column reduction, a scan, or a value that goes to memory, at a cursor.
+  void part(const Instruction& instruction, const Cursor& at);
+
+  /// Padding after the last column is written too.
+  void keep(Value value, llvm::Value* elements, const Cursor& at);
+
+  /// A reduction over the single column of a tile.
+  void reduce_one(const Instruction& instruction, const Cursor& at);
+
+  void give_row_result(const Instruction& instruction, const Values& state, llvm::Value* r);
+
+  void columns(const ColumnLoop& loop, llvm::Value* r);
+
+  void chunk(const ColumnLoop& loop, const Cursor& at);
+
+  // Reductions along columns: kReduceLanes running states, in vectors.
+
+  struct Running {
+    const Instruction* instruction;
+    DType dtype;
+    std::vector<std::vector<llvm::AllocaInst*>> states;  ///< by vector, then by component
+    std::vector<Region> partial;                         ///< by component: the result of each block
+  };
+
+  void reduced_columns(const ColumnLoop& loop, llvm::Value* r, llvm::Value* cols);
+
+  Running make_running(const Instruction& instruction, int vectors, const Index& blocks);
+
+  Values load_state(const std::vector<llvm::AllocaInst*>& state);
+  void store_state(const std::vector<llvm::AllocaInst*>& state, const Values& values);
+
+  void reduce_block(const ColumnLoop& loop, llvm::Value* r, std::vector<Running>& running, llvm::Value* begin,
+                    llvm::Value* end);
+
+  Values taken(const Running& running, const Values& state, const Cursor& at);
+
+  /// The last elements of a block, less than one for each lane: with states in memory, a vector at a time.
+  void reduce_rest(const ColumnLoop& loop, llvm::Value* r, std::vector<Running>& running, llvm::Value* begin,
+                   llvm::Value* end);
+
+  /// Lane l takes lane l + 16, l + 8, ... ; the first one is the block's result.
+  void finish_block(Running& running, llvm::Value* number);
+  llvm::Value* part_of(llvm::Value* vector, int first, int count);
+
+  void reduce_in_memory(Opcode opcode, DType dtype, const std::vector<Region>& partial, llvm::Value* count,
+                        llvm::Value* stride);
+
+  // Reductions along rows: kReduceLanes states for each column, in memory; and the result of each block.
+
+  struct Columns {
+    std::vector<Region> states, partial;  ///< by component
+    Index rows = 1, cols = 1;
+  };
+
+  void start_column_reduction(const Instruction& instruction);
+
+  /// All states to the identity.
+  void fill_states(const Instruction& instruction, const Columns& columns);
+
+  void take_column_reduction(const Instruction& instruction, const Cursor& at);
+
+  /// The states of some columns to the result of the block, and to the identity again.
+  void end_block(const Instruction& instruction, const Columns& columns, const Cursor& at);
+
+  void end_column_reduction(const Instruction& instruction);
+
+  // Scans: the row goes to memory, and is summed up there.
+
+  void start_scans(const ColumnLoop& loop);
+  static Opcode scanned(Opcode opcode);
+
+  void scan(const Instruction& instruction, const Cursor& at);
+
+  const Kernel& kernel_;
+  const Target& target_;
+  const Schedule schedule_;
+  llvm::Module& module_;
+  llvm::IRBuilder<> b;
+  Elements e;
+  llvm::Function* function_ = nullptr;
+  Block* entry_ = nullptr;
+  // Of the open column loop: where a row's scalars are computed, and where that goes on.
+  Block *preheader_ = nullptr, *start_ = nullptr;
+
+  Values sizes_, data_;
+  std::vector<Values> strides_;
+  size_t first_scratch_ = 0;
+  std::vector<Scratch> scratch_;
+  llvm::Value* block_ = nullptr;
+  std::map<int64_t, llvm::Value*> counters_;
+  std::map<Value, const Instruction*> definitions_;
+  std::map<Value, llvm::Value*> registers_;               // 1 x 1
+  std::map<Value, llvm::Value*> row_memo_, column_memo_;  // of this row; of these columns
+  std::map<Value, llvm::Value*> regions_;
+  std::set<Value> in_memory_, kept_;  // by loops before this one; by this one
+  std::map<const Instruction*, std::vector<Region>> partials_;
+  std::map<const Instruction*, Columns> column_reductions_;
+  std::map<const Instruction*, llvm::AllocaInst*> scans_;
+};
+
+}  // namespace anynpu::jit

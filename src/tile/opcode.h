@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+
+namespace anynpu::tile {
+
+/// Operations. What each computes stands in ir.cpp's table (operands, types) and lane.h (values).
+enum class Opcode : uint8_t {
+  // Values that come from no tensor.
+  kIota,   ///< 0, 1, 2, ... along the rows or the columns
+  kIndex,  ///< an index expression as a scalar
+  // Memory.
+  kLoad,
+  kStore,
+  kAccumulate,  ///< adds to memory; where positions repeat, one after another, rows before columns
+  // One operand, element by element.
+  kNeg,
+  kAbs,
+  kNot,
+  kFloor,
+  kCeil,
+  kTrunc,
+  kRound,
+  kSqrt,
+  kExp,
+  kExp2,
+  kExpm1,
+  kLog,
+  kLog2,
+  kLog10,
+  kLog1p,
+  kSin,
+  kCos,
+  kTan,
+  kAsin,
+  kAcos,
+  kAtan,
+  kSinh,
+  kCosh,
+  kTanh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
+  kErf,
+  kErfc,
+  kCast,
+  kBitcast,
+  // Two.
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kRem,
+  kMin,
+  kMax,
+  kPow,
+  kAtan2,
+  kAnd,
+  kOr,
+  kXor,
+  kShl,
+  kShr,
+  kShrLogical,
+  kMulHigh,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  // Three.
+  kFma,
+  kSelect,
+  // Whole tiles.
+  kBroadcast,
+  kRowSum,
+  kRowProd,
+  kRowMax,
+  kRowMin,
+  kRowArgmax,
+  kRowArgmin,
+  kRowMoments,
+  kColSum,
+  kColProd,
+  kColMax,
+  kColMin,
+  kColArgmax,
+  kColArgmin,
+  kColMoments,
+  kRowScanSum,
+  kRowScanProd,
+  kRowScanMax,
+  kRowScanMin,
+  kMatmul,  ///< adds a product of matrices to a tile
+  kPhilox,
+  // Control.
+  kLoop,
+  kYield,  ///< ends a loop's body
+};
+constexpr int kOpcodes = static_cast<int>(Opcode::kYield) + 1;
+
+}  // namespace anynpu::tile
