@@ -149,7 +149,7 @@ def test_the_environment_script(python, tmp_path):
 def test_the_toolkit_without_torch(tmp_path):
     """C and C++ users need neither Python nor PyTorch: CMake alone builds and installs the same layout."""
     build, prefix = BUILDS / "toolkit", tmp_path / "toolkit"
-    options = ["-DANYNPU_TORCH=OFF", "-DANYNPU_TESTS=OFF", "-DANYNPU_BENCH=OFF"]
+    options = ["-DANYNPU_TORCH=OFF", "-DANYNPU_TESTS=OFF", "-DANYNPU_BENCH=OFF", "-DANYNPU_JIT=OFF"]
     run("cmake", "-S", ROOT, "-B", build, "-GNinja", *options, env=ENVIRONMENT)
     run("cmake", "--build", build, env=ENVIRONMENT)
     run("cmake", "--install", build, "--prefix", prefix)

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,9 +29,11 @@ TEST(Sharing, LosesNoWriteOfTasksThatRunMeanwhile) {
   Device& device = Device::get(0);
   auto* memory = static_cast<char*>(device.arena().allocate(kStreams * kPage));
   std::vector<std::thread> writers;
+  std::vector<std::shared_ptr<Stream>> streams;  // until the end: see Standstill about streams that are gone
+  for (int i = 0; i < kStreams; ++i) streams.push_back(device.create_stream());
   for (int i = 0; i < kStreams; ++i)
-    writers.emplace_back([&device, counters = reinterpret_cast<uint32_t*>(memory + i * kPage), i] {
-      const auto stream = device.create_stream();
+    writers.emplace_back([stream = streams[static_cast<size_t>(i)],
+                          counters = reinterpret_cast<uint32_t*>(memory + i * kPage), i] {
       const auto count = [counters] {
         for (size_t at = 0; at < kPage / sizeof(uint32_t); at += 64) ++counters[at];
       };
