@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "jit/lanes.h"
 
 namespace anynpu::jit {
 
@@ -13,56 +14,34 @@ namespace {
 bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kBool; }
 
-const char* name_in_libm(Opcode opcode, bool f32) {
+const char* name_in_libm(Opcode opcode) {
   switch (opcode) {
-    case Opcode::kExp:
-      return f32 ? "expf" : "exp";
-    case Opcode::kExp2:
-      return f32 ? "exp2f" : "exp2";
-    case Opcode::kExpm1:
-      return f32 ? "expm1f" : "expm1";
-    case Opcode::kLog:
-      return f32 ? "logf" : "log";
-    case Opcode::kLog2:
-      return f32 ? "log2f" : "log2";
-    case Opcode::kLog10:
-      return f32 ? "log10f" : "log10";
-    case Opcode::kLog1p:
-      return f32 ? "log1pf" : "log1p";
-    case Opcode::kSin:
-      return f32 ? "sinf" : "sin";
-    case Opcode::kCos:
-      return f32 ? "cosf" : "cos";
-    case Opcode::kTan:
-      return f32 ? "tanf" : "tan";
-    case Opcode::kAsin:
-      return f32 ? "asinf" : "asin";
-    case Opcode::kAcos:
-      return f32 ? "acosf" : "acos";
-    case Opcode::kAtan:
-      return f32 ? "atanf" : "atan";
-    case Opcode::kSinh:
-      return f32 ? "sinhf" : "sinh";
-    case Opcode::kCosh:
-      return f32 ? "coshf" : "cosh";
-    case Opcode::kTanh:
-      return f32 ? "tanhf" : "tanh";
-    case Opcode::kAsinh:
-      return f32 ? "asinhf" : "asinh";
-    case Opcode::kAcosh:
-      return f32 ? "acoshf" : "acosh";
-    case Opcode::kAtanh:
-      return f32 ? "atanhf" : "atanh";
-    case Opcode::kErf:
-      return f32 ? "erff" : "erf";
-    case Opcode::kErfc:
-      return f32 ? "erfcf" : "erfc";
-    case Opcode::kPow:
-      return f32 ? "powf" : "pow";
-    case Opcode::kAtan2:
-      return f32 ? "atan2f" : "atan2";
-    case Opcode::kRem:
-      return f32 ? "fmodf" : "fmod";
+#define ANYNPU_CASE(opcode, name) \
+  case Opcode::opcode:            \
+    return #name;
+    ANYNPU_TILE_UNARY_FUNCTIONS(ANYNPU_CASE)
+    ANYNPU_TILE_BINARY_FUNCTIONS(ANYNPU_CASE)
+#undef ANYNPU_CASE
+    default:
+      raise(ErrorCode::kInternal, "jit: no code for ", tile::info(opcode).name);
+  }
+}
+
+/// A transcendental function of f32, inline.
+llvm::Value* inlined(llvm::IRBuilder<>& builder, Opcode opcode, llvm::Value* a, llvm::Value* second) {
+  const EmittingLanes lanes(builder, lanes_of(a));
+  const FloatLanes<float> x(a), y(second);
+  switch (opcode) {
+#define ANYNPU_CASE(opcode, name) \
+  case Opcode::opcode:            \
+    return tile::math::name(x).value;
+    ANYNPU_TILE_UNARY_FUNCTIONS(ANYNPU_CASE)
+#undef ANYNPU_CASE
+#define ANYNPU_CASE(opcode, name) \
+  case Opcode::opcode:            \
+    return tile::math::name(x, y).value;
+    ANYNPU_TILE_BINARY_FUNCTIONS(ANYNPU_CASE)
+#undef ANYNPU_CASE
     default:
       raise(ErrorCode::kInternal, "jit: no code for ", tile::info(opcode).name);
   }
@@ -165,7 +144,8 @@ llvm::Value* Elements::unary(Opcode opcode, DType dtype, llvm::Value* a) {
     case Opcode::kSqrt:
       return call(llvm::Intrinsic::sqrt);
     default:
-      return call_for_each(name_in_libm(opcode, dtype == DType::kF32), {a});
+      if (dtype == DType::kF32) return inlined(b, opcode, a, a);
+      return call_for_each(name_in_libm(opcode), {a});
   }
 }
 
@@ -185,7 +165,7 @@ llvm::Value* Elements::binary(Opcode opcode, DType dtype, llvm::Value* a, llvm::
     case Opcode::kDiv:
       return floats ? b.CreateFDiv(a, c) : divide(dtype, a, c, false);
     case Opcode::kRem:
-      return floats ? call_for_each(name_in_libm(opcode, dtype == DType::kF32), {a, c})
+      return floats ? call_for_each(dtype == DType::kF32 ? "fmodf" : "fmod", {a, c})
                     : divide(dtype, a, c, true);
     case Opcode::kMin:
       return pick(llvm::Intrinsic::minimum, llvm::Intrinsic::smin, llvm::Intrinsic::umin);
@@ -207,7 +187,8 @@ llvm::Value* Elements::binary(Opcode opcode, DType dtype, llvm::Value* a, llvm::
       return b.CreateTrunc(b.CreateLShr(product, 32), a->getType());
     }
     default:
-      return call_for_each(name_in_libm(opcode, dtype == DType::kF32), {a, c});
+      if (dtype == DType::kF32) return inlined(b, opcode, a, c);
+      return call_for_each(name_in_libm(opcode), {a, c});
   }
 }
 

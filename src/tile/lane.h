@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "tile/dtype.h"
+#include "tile/math.h"
 #include "tile/opcode.h"
 
 namespace anynpu::tile {
@@ -227,48 +228,14 @@ T unary_float(Opcode opcode, T a) {
       return std::nearbyint(a);
     case Opcode::kSqrt:
       return std::sqrt(a);
-    case Opcode::kExp:
-      return std::exp(a);
-    case Opcode::kExp2:
-      return std::exp2(a);
-    case Opcode::kExpm1:
-      return std::expm1(a);
-    case Opcode::kLog:
-      return std::log(a);
-    case Opcode::kLog2:
-      return std::log2(a);
-    case Opcode::kLog10:
-      return std::log10(a);
-    case Opcode::kLog1p:
-      return std::log1p(a);
-    case Opcode::kSin:
-      return std::sin(a);
-    case Opcode::kCos:
-      return std::cos(a);
-    case Opcode::kTan:
-      return std::tan(a);
-    case Opcode::kAsin:
-      return std::asin(a);
-    case Opcode::kAcos:
-      return std::acos(a);
-    case Opcode::kAtan:
-      return std::atan(a);
-    case Opcode::kSinh:
-      return std::sinh(a);
-    case Opcode::kCosh:
-      return std::cosh(a);
-    case Opcode::kTanh:
-      return std::tanh(a);
-    case Opcode::kAsinh:
-      return std::asinh(a);
-    case Opcode::kAcosh:
-      return std::acosh(a);
-    case Opcode::kAtanh:
-      return std::atanh(a);
-    case Opcode::kErf:
-      return std::erf(a);
-    case Opcode::kErfc:
-      return std::erfc(a);
+#define ANYNPU_CASE(opcode, name)           \
+  case Opcode::opcode:                      \
+    if constexpr (std::is_same_v<T, float>) \
+      return math::name(a);                 \
+    else                                    \
+      return std::name(a);
+      ANYNPU_TILE_UNARY_FUNCTIONS(ANYNPU_CASE)
+#undef ANYNPU_CASE
     default:
       return {};
   }
@@ -319,8 +286,15 @@ T binary(Opcode opcode, T a, T b) {
       if (opcode == Opcode::kMulHigh) return mul_high(a, b);
   }
   if constexpr (Float<T>) {
-    if (opcode == Opcode::kPow) return std::pow(a, b);
-    if (opcode == Opcode::kAtan2) return std::atan2(a, b);
+#define ANYNPU_IF(wanted, name)             \
+  if (opcode == Opcode::wanted) {           \
+    if constexpr (std::is_same_v<T, float>) \
+      return math::name(a, b);              \
+    else                                    \
+      return std::name(a, b);               \
+  }
+    ANYNPU_TILE_BINARY_FUNCTIONS(ANYNPU_IF)
+#undef ANYNPU_IF
   }
   return {};
 }

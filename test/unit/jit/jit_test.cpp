@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <numeric>
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "fuzz/random_kernel.h"
+#include "tile/lane.h"
 #include "tile/text.h"
 
 namespace anynpu::jit {
@@ -150,6 +152,36 @@ TEST_F(JitKernels, WritesNothingBesideItsTile) {
     compiled->run({{n}, {{x.data(), {1}}, {y.data() + 10, {1}}}, {}});
     for (int i = 0; i < 100; ++i)
       EXPECT_EQ(y[static_cast<size_t>(i)], i >= 10 && i < 10 + n ? 0x4000 : 7) << n << ", " << i;
+  }
+}
+
+TEST(JitFunctions, GiveTheBitsOfTheirDefinition) {
+  std::vector<float> x;
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 40009)
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  for (const double special :
+       {0., -0., 1e-45, -1e-45, 1., -1., 1e30, -1e30, std::nan(""), HUGE_VAL, -HUGE_VAL})
+    x.push_back(static_cast<float>(special));
+  const auto n = static_cast<int64_t>(x.size());
+  for (const auto opcode :
+       {tile::Opcode::kExp,   tile::Opcode::kExp2,  tile::Opcode::kExpm1, tile::Opcode::kLog,
+        tile::Opcode::kLog2,  tile::Opcode::kLog10, tile::Opcode::kLog1p, tile::Opcode::kSin,
+        tile::Opcode::kCos,   tile::Opcode::kTan,   tile::Opcode::kAsin,  tile::Opcode::kAcos,
+        tile::Opcode::kAtan,  tile::Opcode::kSinh,  tile::Opcode::kCosh,  tile::Opcode::kTanh,
+        tile::Opcode::kAsinh, tile::Opcode::kAcosh, tile::Opcode::kAtanh, tile::Opcode::kErf,
+        tile::Opcode::kErfc}) {
+    const std::string name(tile::info(opcode).name);
+    const auto kernel = parse(concat("kernel @f(%x: f32[?n], %y: f32[?n]) grid(1) { store %y[0], (", name,
+                                     " (load %x[0] : tile<1 x ?n, f32>)) }"))[0];
+    for (const Isa isa : isas()) {
+      std::vector<float> y(x.size());
+      compile(kernel, isa)->run({{n}, {{x.data(), {1}}, {y.data(), {1}}}, {}});
+      for (size_t i = 0; i < x.size(); ++i) {
+        const float expected = tile::lane::unary(opcode, x[i]);
+        if (std::isnan(expected) && std::isnan(y[i])) continue;
+        ASSERT_EQ(std::bit_cast<uint32_t>(y[i]), std::bit_cast<uint32_t>(expected)) << name << " of " << x[i];
+      }
+    }
   }
 }
 
