@@ -78,7 +78,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
     assert {name for name in odd if "dist-info" not in name} == set()
 
 
-SYSTEM = {"libc.so.6", "libgcc_s.so.1", "libstdc++.so.6", "ld-linux-x86-64.so.2"}
+SYSTEM = {"libc.so.6", "libgcc_s.so.1", "libm.so.6", "libstdc++.so.6", "ld-linux-x86-64.so.2"}
 OF_TORCH = {"libc10.so", "libgomp.so.1", "libtorch_cpu.so", "libtorch_python.so"}
 OWN = {"libanynpu.so"}
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29)}  # README.md names the systems that have them
