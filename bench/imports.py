@@ -23,6 +23,7 @@ print(hasattr(torch, "npu"), seconds)
 def seconds_of_import(autoload):
     """Of a new process, which is otherwise the same."""
     environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1" if autoload else "0"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True, env=environment
     )
