@@ -46,7 +46,7 @@ constexpr const char* kX86 = "x86_64-unknown-linux-gnu";
 
 Target target_of(Isa isa) {
   // Features by name and not the machine's: one instruction set level gives one result.
-  if (isa == Isa::kAvx512) return {kX86, "x86-64-v4", "+prefer-256-bit,-prefer-256-bit", 16, true};
+  if (isa == Isa::kAvx512) return {kX86, "x86-64-v4", "-prefer-256-bit", 16, true};
   return {kX86, "x86-64-v3", "", 8, false};
 }
 Target aarch64() { return {"aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 4, false}; }

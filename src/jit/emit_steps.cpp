@@ -10,8 +10,7 @@ namespace anynpu::jit {
 
 void KernelEmitter::steps(const std::vector<Step>& steps) {
   for (const Step& step : steps) {
-    row_memo_.clear();
-    column_memo_.clear();
+    forget();
     switch (step.kind) {
       case Step::Kind::kScalar:
         scalar(*step.instruction);
@@ -60,8 +59,7 @@ void KernelEmitter::loop(const Step& step) {
     steps(step.body);
     carry(instruction, scalars);
   });
-  row_memo_.clear();
-  column_memo_.clear();
+  forget();
   for (size_t k = 0; k < count; ++k) {
     const Value result = instruction.results[k];
     if (scalars[k] != nullptr)

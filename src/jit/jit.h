@@ -20,10 +20,9 @@ class Compiled {
   virtual const tile::Kernel& kernel() const = 0;
 };
 
-/// Instruction sets that code can be made for; the widest of this processor unless the option ANYNPU_ISA
-/// names another.
+/// Instruction sets that code can be made for.
 enum class Isa : uint8_t { kAvx2, kAvx512 };
-Isa isa_of_machine();
+Isa isa_of_machine();  ///< the widest that this processor has
 
 /// Compiles a kernel, which takes milliseconds. Raises kInternal where LLVM fails, and what verify() raises.
 std::shared_ptr<const Compiled> compile(tile::Kernel kernel, Isa isa = isa_of_machine());
