@@ -100,21 +100,15 @@ ANYNPU_TILE_OPERATOR(>, kGt)
 ANYNPU_TILE_OPERATOR(>=, kGe)
 #undef ANYNPU_TILE_OPERATOR
 
-#define ANYNPU_TILE_FUNCTION(name, opcode) \
+#define ANYNPU_TILE_FUNCTION(opcode, name) \
   inline Expr name(const Expr& a) { return a.builder().op(Opcode::opcode, {a}); }
-ANYNPU_TILE_FUNCTION(abs, kAbs)
-ANYNPU_TILE_FUNCTION(floor, kFloor)
-ANYNPU_TILE_FUNCTION(sqrt, kSqrt)
-ANYNPU_TILE_FUNCTION(exp, kExp)
-ANYNPU_TILE_FUNCTION(log, kLog)
-ANYNPU_TILE_FUNCTION(sin, kSin)
-ANYNPU_TILE_FUNCTION(cos, kCos)
-ANYNPU_TILE_FUNCTION(tanh, kTanh)
-ANYNPU_TILE_FUNCTION(erf, kErf)
-ANYNPU_TILE_FUNCTION(erfc, kErfc)
-ANYNPU_TILE_FUNCTION(row_sum, kRowSum)
-ANYNPU_TILE_FUNCTION(row_max, kRowMax)
-ANYNPU_TILE_FUNCTION(col_sum, kColSum)
+ANYNPU_TILE_FUNCTION(kAbs, abs)
+ANYNPU_TILE_FUNCTION(kFloor, floor)
+ANYNPU_TILE_FUNCTION(kSqrt, sqrt)
+ANYNPU_TILE_FUNCTION(kRowSum, row_sum)
+ANYNPU_TILE_FUNCTION(kRowMax, row_max)
+ANYNPU_TILE_FUNCTION(kColSum, col_sum)
+ANYNPU_TILE_UNARY_FUNCTIONS(ANYNPU_TILE_FUNCTION)
 #undef ANYNPU_TILE_FUNCTION
 
 inline Expr min(const Expr& a, const Expr& b) { return a.builder().op(Opcode::kMin, {a, b}); }

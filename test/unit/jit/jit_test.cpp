@@ -163,13 +163,9 @@ TEST(JitFunctions, GiveTheBitsOfTheirDefinition) {
        {0., -0., 1e-45, -1e-45, 1., -1., 1e30, -1e30, std::nan(""), HUGE_VAL, -HUGE_VAL})
     x.push_back(static_cast<float>(special));
   const auto n = static_cast<int64_t>(x.size());
-  for (const auto opcode :
-       {tile::Opcode::kExp,   tile::Opcode::kExp2,  tile::Opcode::kExpm1, tile::Opcode::kLog,
-        tile::Opcode::kLog2,  tile::Opcode::kLog10, tile::Opcode::kLog1p, tile::Opcode::kSin,
-        tile::Opcode::kCos,   tile::Opcode::kTan,   tile::Opcode::kAsin,  tile::Opcode::kAcos,
-        tile::Opcode::kAtan,  tile::Opcode::kSinh,  tile::Opcode::kCosh,  tile::Opcode::kTanh,
-        tile::Opcode::kAsinh, tile::Opcode::kAcosh, tile::Opcode::kAtanh, tile::Opcode::kErf,
-        tile::Opcode::kErfc}) {
+#define ANYNPU_OPCODE(opcode, name) tile::Opcode::opcode,
+  for (const auto opcode : {ANYNPU_TILE_UNARY_FUNCTIONS(ANYNPU_OPCODE)}) {
+#undef ANYNPU_OPCODE
     const std::string name(tile::info(opcode).name);
     const auto kernel = parse(concat("kernel @f(%x: f32[?n], %y: f32[?n]) grid(1) { store %y[0], (", name,
                                      " (load %x[0] : tile<1 x ?n, f32>)) }"))[0];
