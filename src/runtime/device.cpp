@@ -171,6 +171,7 @@ void Device::after_work(UniqueFunction function) {
 }
 
 bool Device::wait_for_after_work(Duration limit) {
+  if (!started() || forked()) return true;
   const auto deadline = std::chrono::steady_clock::now() + limit;
   std::vector<std::shared_ptr<Stream>> streams;
   after_work_streams().append_to(streams);

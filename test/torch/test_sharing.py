@@ -19,10 +19,11 @@ def work(requests, replies, first):
     kept["first"] = first
     for function, arguments in iter(requests.get, None):
         try:
-            replies.send(function(*arguments))
+            answer = ForkingPickler.dumps(function(*arguments))
         except Exception as error:
-            replies.send(f"{type(error).__name__}: {error}")
+            answer = ForkingPickler.dumps(f"{type(error).__name__}: {error}")
         del function, arguments
+        replies.send_bytes(answer)
 
 
 def keep(name, value):
@@ -139,7 +140,10 @@ def peer():
     peer.kill()
 
 
-def active_bytes():
+def active_bytes(peer=None):
+    """Of this process, once it and `peer` have given back what they dropped."""
+    if peer is not None:
+        peer.run(torch.npu.ipc_collect)
     torch.npu.ipc_collect()
     return torch.npu.memory_stats(0)["active_bytes.all.current"]
 
@@ -210,21 +214,21 @@ def test_what_cannot_be_sent(peer):
 
 
 def test_memory_is_kept_from_the_sending_until_the_last_use(peer):
-    before = active_bytes()
+    before = active_bytes(peer)
     x = torch.full((MEGABYTE,), 3.0, device="npu")
     address = x.data_ptr()
     message = ForkingPickler.dumps(x)
     del x
-    assert active_bytes() == before + 4 * MEGABYTE, "nobody has received it"
+    assert active_bytes(peer) == before + 4 * MEGABYTE, "nobody has received it"
     for _ in range(2):
         assert torch.zeros(MEGABYTE, device="npu").data_ptr() != address
     here = ForkingPickler.loads(message)
     again = ForkingPickler.loads(message)
     assert here.eq(3).all().item() and again.data_ptr() == here.data_ptr() != address
     del again
-    assert active_bytes() == before + 4 * MEGABYTE
+    assert active_bytes(peer) == before + 4 * MEGABYTE
     del here
-    assert active_bytes() == before
+    assert active_bytes(peer) == before
     with pytest.raises(RuntimeError, match="exports nothing of that kind under that key"):
         ForkingPickler.loads(message)
 
@@ -234,12 +238,12 @@ def test_memory_is_kept_from_the_sending_until_the_last_use(peer):
     x.untyped_storage().resize_(0)
     del x
     torch.zeros(MEGABYTE, device="npu")
-    assert active_bytes() == before + 4 * MEGABYTE
+    assert active_bytes(peer) == before + 4 * MEGABYTE
     peer.run(drop, "x")
-    assert active_bytes() == before + 4 * MEGABYTE
+    assert active_bytes(peer) == before + 4 * MEGABYTE
     assert peer.run(describe, "same")[0][2] == [4.0] * MEGABYTE
     peer.run(drop, "same")
-    assert active_bytes() == before
+    assert active_bytes(peer) == before
 
 
 def test_the_receiver_sees_what_was_enqueued_before(peer):
@@ -333,12 +337,12 @@ def test_a_process_with_fewer_devices_is_told(monkeypatch):
 
 
 def test_memory_outlives_its_process_and_no_killed_process_keeps_any(peer):
-    before = active_bytes()
+    before = active_bytes(peer)
     theirs = peer.run(make, "theirs", 5.0)
     ours = torch.full((MEGABYTE,), 6.0, device="npu")
     peer.run(keep, "ours", ours)
     del ours
-    assert active_bytes() == before + 4 * MEGABYTE
+    assert active_bytes(peer) == before + 4 * MEGABYTE
     peer.kill()
     assert peer.process.exitcode == -signal.SIGKILL and active_bytes() == before
     theirs.add_(1)

@@ -75,6 +75,9 @@ c10::Storage borrow_storage(const std::string& key, int device, size_t bytes) {
 }
 
 void collect_lent_memory() {
+  // What was dropped here just now may still wait to be given back.
+  npu_call(
+      [] { wait_until([](anynpu::Duration limit) { return anynpu::Device::wait_for_after_work(limit); }); });
   anynpu::Exports::instance().settle();
   for (c10::DeviceIndex device = 0; device < device_count(); ++device)
     if (is_started(device)) npu_call([&] { anynpu::Device::get(device).pool().collect(); });
