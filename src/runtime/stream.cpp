@@ -150,6 +150,11 @@ bool Stream::wait_until_still(Recording::Clock::time_point deadline) {
 
 Stream::Stream(int device, StreamConfig config) : device_(device), id_(next_id++), config_(config) {}
 
+Stream::~Stream() {
+  gone_->store(true, std::memory_order_release);
+  gone_->notify_all();
+}
+
 void Stream::set_stop_on_failure(bool stop) {
   std::lock_guard lock(mutex_);
   config_.stop_on_failure = stop;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -43,12 +44,14 @@ void observe_failures(std::function<void(const TaskFailure&)> observe);
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   static std::shared_ptr<Stream> create(int device, StreamConfig config = {});
+  ~Stream();
   Stream(const Stream&) = delete;
 
   int device() const { return device_; }
   uint64_t id() const { return id_; }  ///< unique in the process, never reused
   const StreamConfig& config() const { return config_; }
   CoreLimits& core_limits() { return core_limits_; }
+  std::shared_ptr<const std::atomic<bool>> gone() const { return gone_; }  ///< true after its life
   void set_stop_on_failure(bool stop);
 
   /// Enqueues `task` and returns. On an idle stream a kShort task has run by then.
@@ -127,6 +130,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const uint64_t id_;
   StreamConfig config_;
   CoreLimits core_limits_;
+  const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
 
   mutable std::mutex mutex_;
   std::condition_variable progress_;

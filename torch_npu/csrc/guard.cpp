@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "runtime/device.h"
@@ -24,20 +23,17 @@ using anynpu::HandledEvent;
 using c10::Device;
 using c10::DeviceIndex;
 using c10::DeviceType;
-using c10::StreamId;
 
-/// The runtime's streams that a c10::Stream may name: those of the pools, which live as long as the process,
-/// and those that others made and set as current, which live as long as their makers want. A stream's id is
-/// the runtime's; a device's default stream has id 0 and needs no entry.
-class StreamRegistry {
+/// The streams of torch's own, which live as long as the process; any other is known by its handle.
+class StreamPools {
  public:
-  static StreamRegistry& instance() {
-    static auto* registry = new StreamRegistry;
-    return *registry;
+  static StreamPools& instance() {
+    static auto* pools = new StreamPools;
+    return *pools;
   }
 
   /// The next stream of the device's pool for that urgency, in turn.
-  std::shared_ptr<anynpu::Stream> from_pool(DeviceIndex device, bool urgent) {
+  std::shared_ptr<anynpu::Stream> next(DeviceIndex device, bool urgent) {
     std::lock_guard lock(mutex_);
     Pool& pool = pools_[{device, urgent}];
     std::shared_ptr<anynpu::Stream>& stream = pool.streams[pool.next];
@@ -45,25 +41,14 @@ class StreamRegistry {
     if (stream == nullptr) {
       stream = anynpu::Device::get(device).create_stream({.priority = urgent ? -1 : 0});
       streams_[stream->id()] = stream;
-      ids_of_pools_.insert(stream->id());
     }
     return stream;
   }
 
-  bool is_of_pool(uint64_t id) {
+  std::shared_ptr<anynpu::Stream> find(uint64_t id) {
     std::lock_guard lock(mutex_);
-    return ids_of_pools_.contains(id);
-  }
-
-  std::shared_ptr<anynpu::Stream> find(StreamId id) {
-    std::lock_guard lock(mutex_);
-    const auto found = streams_.find(static_cast<uint64_t>(id));
-    return found == streams_.end() ? nullptr : found->second.lock();
-  }
-
-  void add(const std::shared_ptr<anynpu::Stream>& stream) {
-    std::lock_guard lock(mutex_);
-    streams_[stream->id()] = stream;
+    const auto found = streams_.find(id);
+    return found == streams_.end() ? nullptr : found->second;
   }
 
  private:
@@ -73,8 +58,7 @@ class StreamRegistry {
   };
   std::mutex mutex_;
   std::map<std::pair<DeviceIndex, bool>, Pool> pools_;
-  std::unordered_map<uint64_t, std::weak_ptr<anynpu::Stream>> streams_;
-  std::unordered_set<uint64_t> ids_of_pools_;
+  std::unordered_map<uint64_t, std::shared_ptr<anynpu::Stream>> streams_;
 };
 
 c10::Stream default_stream(DeviceIndex device) {
@@ -122,7 +106,7 @@ struct NpuGuardImpl final : c10::impl::DeviceGuardImplInterface {
 
   c10::Stream getStreamFromGlobalPool(Device device, bool urgent) const override {
     return npu_call(
-        [&] { return c10_stream(*StreamRegistry::instance().from_pool(index_or_current(device), urgent)); });
+        [&] { return c10_stream(*StreamPools::instance().next(index_or_current(device), urgent)); });
   }
 
   c10::Stream getNewStream(Device device, int priority) const override {
@@ -226,9 +210,14 @@ c10::Stream current_stream(DeviceIndex device) {
 std::shared_ptr<anynpu::Stream> runtime_stream(const c10::Stream& stream) {
   return npu_call([&] {
     if (stream.id() == 0) return anynpu::Device::get(stream.device_index()).default_stream_ptr();
-    auto found = StreamRegistry::instance().find(stream.id());
-    TORCH_CHECK(found != nullptr && found->device() == stream.device_index(), "stream: device ",
-                stream.device(), " has no stream with id ", stream.id(), " (any more)");
+    const auto id = static_cast<uint64_t>(stream.id());
+    auto found = StreamPools::instance().find(id);
+    if (found == nullptr) {
+      const void* const handle = anynpu::handle_with(anynpu::HandleKind::kStream, id);
+      found = anynpu::object_of<anynpu::StreamInContext>(handle, "stream")->stream;
+    }
+    TORCH_CHECK(found->device() == stream.device_index(), "stream: device ", stream.device(),
+                " has no stream with id ", stream.id());
     return found;
   });
 }
@@ -237,17 +226,15 @@ c10::Stream c10_stream(anynpu::Stream& stream) {
   const auto device = static_cast<DeviceIndex>(stream.device());
   if (&stream == npu_call([&] { return &anynpu::Device::get(device).default_stream(); }))
     return default_stream(device);
-  const auto id = static_cast<StreamId>(stream.id());
-  if (StreamRegistry::instance().find(id) == nullptr)
-    StreamRegistry::instance().add(stream.shared_from_this());
-  return c10::Stream(c10::Stream::UNSAFE, {DeviceType::PrivateUse1, device}, id);
+  return c10::Stream(c10::Stream::UNSAFE, {DeviceType::PrivateUse1, device},
+                     static_cast<c10::StreamId>(stream.id()));
 }
 
 void* handle_of_stream(const c10::Stream& stream) {
   const auto found = runtime_stream(stream);
   return npu_call([&]() -> void* {
     void* const handle = anynpu::handle_with(anynpu::HandleKind::kStream, found->id());
-    if (stream.id() == 0 || StreamRegistry::instance().is_of_pool(found->id())) {
+    if (stream.id() == 0 || StreamPools::instance().find(found->id()) != nullptr) {
       auto context = anynpu::Context::default_of(found->device());
       const auto in_context = std::make_shared<anynpu::StreamInContext>(found, std::move(context));
       return anynpu::add_handle(anynpu::HandleKind::kStream, found->id(), in_context);

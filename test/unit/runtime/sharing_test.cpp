@@ -29,18 +29,16 @@ TEST(Sharing, LosesNoWriteOfTasksThatRunMeanwhile) {
   Device& device = Device::get(0);
   auto* memory = static_cast<char*>(device.arena().allocate(kStreams * kPage));
   std::vector<std::thread> writers;
-  std::vector<std::shared_ptr<Stream>> streams;  // until the end: see Standstill about streams that are gone
-  for (int i = 0; i < kStreams; ++i) streams.push_back(device.create_stream());
   for (int i = 0; i < kStreams; ++i)
-    writers.emplace_back([stream = streams[static_cast<size_t>(i)],
-                          counters = reinterpret_cast<uint32_t*>(memory + i * kPage), i] {
-      const auto count = [counters] {
-        for (size_t at = 0; at < kPage / sizeof(uint32_t); at += 64) ++counters[at];
-      };
-      for (int task = 0; task < kTasks; ++task)
-        stream->launch(i == 0 ? Lane::kParallel : Lane::kShort, count);
-      stream->synchronize();
-    });
+    writers.emplace_back(
+        [stream = device.create_stream(), counters = reinterpret_cast<uint32_t*>(memory + i * kPage), i] {
+          const auto count = [counters] {
+            for (size_t at = 0; at < kPage / sizeof(uint32_t); at += 64) ++counters[at];
+          };
+          for (int task = 0; task < kTasks; ++task)
+            stream->launch(i == 0 ? Lane::kParallel : Lane::kShort, count);
+          stream->synchronize();
+        });
   for (int i = 0; i < kStreams; ++i) {
     const std::string key = export_memory(memory + i * kPage, kPage, Importers::kAllowed);
     const ImportedMemory imported(key, device);
