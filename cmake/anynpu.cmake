@@ -23,7 +23,7 @@ target_include_directories(anynpu_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
 # anynpu_layer(NAME): all .cpp files of the calling folder, as a part of libanynpu.so.
 function(anynpu_layer name)
-  file(GLOB sources CONFIGURE_DEPENDS *.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS *.cpp */*.cpp)
   add_library(anynpu_${name} OBJECT ${sources})
   target_link_libraries(anynpu_${name} PUBLIC anynpu_flags)
   target_link_libraries(anynpu PRIVATE anynpu_${name})

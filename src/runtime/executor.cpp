@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/options.h"
 #include "runtime/stream.h"
 #include "runtime/watcher.h"
 
@@ -26,7 +27,17 @@ std::atomic<bool> stopping = false;
 /// the last thread has.
 constexpr auto kIdle = std::chrono::seconds(2);
 
+const Option parallel_bytes(
+    "ANYNPU_PARALLEL_BYTES", "1M",
+    "from how many bytes of arguments on an operator that does as much for each as exp runs on all cores; "
+    "below, it runs in the calling thread, because handing it over costs more than the other cores save");
+
 }  // namespace
+
+Lane lane_for(double bytes) {
+  static const auto threshold = static_cast<double>(parallel_bytes.integer());
+  return bytes < threshold ? Lane::kShort : Lane::kParallel;
+}
 
 void start_service_thread(const char* name, std::function<void()> body) {
   sigset_t all, before;

@@ -18,6 +18,10 @@ enum class Lane : uint8_t {
   kHost,      ///< user code that may block: a service thread, never the caller's
 };
 
+/// The lane of work that reads and writes so many bytes, or does as much: the parallel one from option
+/// ANYNPU_PARALLEL_BYTES on.
+Lane lane_for(double bytes);
+
 using Duration = std::chrono::nanoseconds;
 
 /// Blocked threads look this often whether the runtime was shut down under them.

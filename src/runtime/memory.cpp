@@ -16,7 +16,7 @@ namespace anynpu {
 namespace {
 
 /// From this size on a copy or fill is shared between threads; below, handing it over costs more.
-constexpr size_t kParallelBytes = size_t{1} << 20;
+constexpr size_t kRange = size_t{1} << 19;  // bytes that are worth a thread
 
 struct PinnedRange {
   const char* begin = nullptr;
@@ -193,8 +193,8 @@ void check_copy(const RowCopy& copy, CopyKind kind) {
 void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   const TaskLabel label("copy", TaskKind::kCopy, bytes);
-  stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
-    parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
+  stream.launch(lane_for(static_cast<double>(bytes)), [=] {
+    parallel_ranges(bytes, kRange, [&](size_t begin, size_t end) {
       std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
     });
   });
@@ -208,8 +208,8 @@ void copy_async(const RowCopy& copy, Stream& stream) {
   constexpr size_t kRow = 128;
   const TaskLabel label("copy", TaskKind::kCopy, copy.rows * copy.width);
   const size_t work = copy.rows * (copy.width + kRow);
-  stream.launch(work < kParallelBytes ? Lane::kShort : Lane::kParallel, [copy] {
-    parallel_ranges(copy.rows, kParallelBytes / 2 / (copy.width + kRow), [&](size_t begin, size_t end) {
+  stream.launch(lane_for(static_cast<double>(work)), [copy] {
+    parallel_ranges(copy.rows, kRange / (copy.width + kRow), [&](size_t begin, size_t end) {
       for (size_t row = begin; row < end; ++row)
         std::memcpy(static_cast<char*>(copy.to) + row * copy.to_pitch,
                     static_cast<const char*>(copy.from) + row * copy.from_pitch, copy.width);
@@ -220,8 +220,8 @@ void copy_async(const RowCopy& copy, Stream& stream) {
 void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   const TaskLabel label("fill", TaskKind::kFill, bytes);
-  stream.launch(bytes < kParallelBytes ? Lane::kShort : Lane::kParallel, [=] {
-    parallel_ranges(bytes, kParallelBytes / 2, [&](size_t begin, size_t end) {
+  stream.launch(lane_for(static_cast<double>(bytes)), [=] {
+    parallel_ranges(bytes, kRange, [&](size_t begin, size_t end) {
       std::memset(static_cast<char*>(to) + begin, value, end - begin);
     });
   });

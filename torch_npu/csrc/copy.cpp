@@ -78,7 +78,7 @@ void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
   counter.count_native();
   if (!same_layout(source, target)) {
     const anynpu::TaskLabel label("copy", anynpu::TaskKind::kCopy, target.nbytes());
-    launch_kernel(stream, lane_for(kCopyWork * (bytes_of(source) + bytes_of(target))),
+    launch_kernel(stream, anynpu::lane_for(kCopyWork * (bytes_of(source) + bytes_of(target))),
                   [to = kernel_view(target, true), from = kernel_view(source, false)] { to.copy_(from); });
     return;
   }
@@ -163,7 +163,7 @@ Tensor& fill_scalar_(Tensor& self, const Scalar& value) {
     npu_call([&] { anynpu::fill_async(self.mutable_data_ptr(), byte, self.nbytes(), stream); });
   } else {
     const anynpu::TaskLabel label("fill", anynpu::TaskKind::kFill, self.nbytes());
-    launch_kernel(stream, lane_for(kCopyWork * bytes_of(self)),
+    launch_kernel(stream, anynpu::lane_for(kCopyWork * bytes_of(self)),
                   [to = borrowed_alias(self, true), value] { to.fill_(value); });
   }
   return self;

@@ -107,7 +107,7 @@ class FallbackCall {
                                 cpu_keys.highestPriorityTypeId(), " tensors");
     for (size_t i = 0; i < plan_.arguments; ++i) lower(torch::jit::peek(stack_, i, plan_.arguments), i);
     const anynpu::TaskLabel label(plan_.counter.name.c_str());
-    call_kernel(stream_, lane_for(bytes_ * plan_.work), [&] {
+    call_kernel(stream_, anynpu::lane_for(bytes_ * plan_.work), [&] {
       ArenaScope::Entry allocations(scope_);
       op_.redispatchBoxed(cpu_keys, &stack_);
     });

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "base/options.h"
 #include "runtime/device.h"
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/wait.h"
@@ -18,12 +17,6 @@ extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
 namespace torch_npu {
 namespace {
 
-const anynpu::Option kParallelBytes(
-    "ANYNPU_PARALLEL_BYTES", "1M",
-    "from how many bytes of arguments on an operator that does as much for each as exp runs on all cores; "
-    "below, it "
-    "runs in the calling thread, because handing it over costs more than the other cores save");
-
 /// Ends the OpenMP pool that the calling thread may have from work on CPU tensors; its next region makes one
 /// anew. Where all pools together have more threads than there are cores, libgomp lets none of them spin, and
 /// every parallel region of the process has to wake its threads: three times as long for a small one.
@@ -33,11 +26,6 @@ void end_own_pool() { omp_pause_resource(omp_pause_soft, omp_get_initial_device(
 
 using anynpu::Lane;
 using anynpu::Stream;
-
-Lane lane_for(double bytes) {
-  static const auto threshold = static_cast<double>(npu_call([] { return kParallelBytes.integer(); }));
-  return bytes < threshold ? Lane::kShort : Lane::kParallel;
-}
 
 int threads_for(Lane lane, int device) {
   if (lane == Lane::kShort) return 1;

@@ -11,10 +11,6 @@
 
 namespace torch_npu {
 
-/// The lane for a kernel that reads and writes so many bytes, or does as much work: the parallel one from
-/// option ANYNPU_PARALLEL_BYTES on.
-anynpu::Lane lane_for(double bytes);
-
 /// How many threads a kernel of that lane may use: in the short one only its own, because a parallel region
 /// would make a second OpenMP pool beside the compute thread's; in the parallel one what
 /// torch.set_num_threads said in the calling thread, and at most what the limits of cores allow it on

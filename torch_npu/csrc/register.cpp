@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include "torch_npu/csrc/cpu_allocator.h"
+#include "torch_npu/csrc/elementwise.h"
 #include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/fallback_rules.h"
 
@@ -43,6 +44,7 @@ void register_over_composites(torch::Library& library, DispatchKey npu, Dispatch
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op.has_value() || !op->hasSchema() || op->hasKernelForDispatchKey(npu) || !has_composite(*op))
       continue;
+    if (npu == DispatchKey::PrivateUse1 && register_elementwise(library, *op)) continue;
     const bool whole = cpu == DispatchKey::CPU && runs_whole(name.name.substr(sizeof("aten::") - 1));
     if (!whole && !op->hasKernelForDispatchKey(cpu)) continue;
     library.impl(c10::toString(name).c_str(), CppFunction::makeFromBoxedFunction<&fallback>());

@@ -1,0 +1,175 @@
+#include "ops/elementwise.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/kernel_table.h"
+#include "tile/builder.h"
+
+namespace anynpu::ops {
+namespace {
+
+using tile::Builder;
+using tile::Expr;
+using tile::Index;
+using tile::Place;
+
+/// Elements of a block: enough that a block's own cost does not count, few enough for all cores to get some.
+constexpr int64_t kBlockElements = 8192;
+
+/// How an operand lies along the innermost dimension: what a kernel is made for.
+enum class Lies : uint8_t { kNumber, kStays, kAdjacent, kApart };
+
+Lies lies(const Operand& operand) {
+  if (operand.data == nullptr) return Lies::kNumber;
+  const int64_t stride = operand.strides[0];
+  if (stride == 0) return Lies::kStays;
+  return stride == static_cast<int64_t>(tile::size_of(operand.dtype)) ? Lies::kAdjacent : Lies::kApart;
+}
+
+/// The sizes of a kernel, and the part of the elements that one block computes: some rows (of the second
+/// dimension) of some columns (of the innermost one).
+class Block {
+ public:
+  Block(Builder& builder, size_t dims) {
+    for (size_t d = 0; d < dims; ++d) sizes_.push_back(builder.size(concat("n", d)));
+    std::vector<Index> parts = {builder.size("cols")};  // of each dimension
+    if (dims > 1) parts.push_back(builder.size("rows"));
+    parts.resize(dims, 1);
+    Index rest = Index::block(), grid = 1;
+    for (size_t d = 0; d < dims; ++d) {
+      const Index count = ceil_div(sizes_[d], parts[d]);
+      places_.push_back((d + 1 < dims ? rest % count : rest) * parts[d]);
+      rest = rest / count;
+      grid = grid * count;
+    }
+    cols_ = min(parts[0], sizes_[0] - places_[0]);
+    if (dims > 1) rows_ = min(parts[1], sizes_[1] - places_[1]);
+    builder.grid(grid);
+  }
+
+  int add_buffer(Builder& builder, const std::string& name, const Operand& operand) const {
+    std::vector<Index> sizes(sizes_.rbegin(), sizes_.rend());
+    std::vector<std::optional<int64_t>> strides(sizes.size());
+    if (lies(operand) == Lies::kAdjacent) strides.back() = 1;
+    if (lies(operand) == Lies::kStays) sizes.back() = 1;
+    return builder.buffer(name, operand.dtype, sizes, strides);
+  }
+
+  std::vector<Place> places(const Operand& operand) const {
+    std::vector<Place> places(places_.rbegin(), places_.rend());
+    if (lies(operand) == Lies::kStays) places.back() = Index(0);
+    return places;
+  }
+
+  const Index& rows() const { return rows_; }
+  Index cols(const Operand& operand) const { return lies(operand) == Lies::kStays ? Index(1) : cols_; }
+
+ private:
+  std::vector<Index> sizes_, places_;  // the innermost first
+  Index rows_ = 1, cols_ = 1;
+};
+
+Expr converted(Builder& builder, const Expr& value, DType dtype) {
+  return value.dtype() == dtype ? value : builder.cast(value, dtype);
+}
+
+/// An operand as the formula takes it.
+Expr load(Builder& builder, const Block& block, const ElementwiseCall& call, size_t index, int buffer) {
+  const Operand& operand = call.operands[index];
+  const Expr stored = builder.load(buffer, block.places(operand), block.rows(), block.cols(operand));
+  if (is_mask(call.op, index - 1)) return converted(builder, stored, DType::kBool);
+  return converted(builder, converted(builder, stored, call.common), compute_type(call.common));
+}
+
+}  // namespace
+
+DType compute_type(DType common) {
+  switch (common) {
+    case DType::kF16:
+    case DType::kBF16:
+      return DType::kF32;
+    case DType::kBool:
+      return DType::kU8;
+    default:
+      return common;
+  }
+}
+
+tile::Kernel elementwise_kernel(const ElementwiseCall& call) {
+  Builder builder(std::string(call.op.name));
+  const Block block(builder, call.sizes.size());
+  const DType compute = compute_type(call.common);
+  const Operand& out = call.operands[0];
+  const int result_buffer = block.add_buffer(builder, "result", out);
+  std::vector<Expr> arguments;
+  for (size_t i = 1; i < call.operands.size(); ++i) {
+    const std::string name = concat("x", i);
+    arguments.push_back(
+        lies(call.operands[i]) == Lies::kNumber
+            ? builder.scalar(name, compute)
+            : load(builder, block, call, i, block.add_buffer(builder, name, call.operands[i])));
+  }
+  for (const Number& number : call.op.numbers)
+    arguments.push_back(builder.scalar(std::string(number.name), compute));
+  Expr result = call.op.formulas[call.choice].emit(arguments);
+  if (!call.op.compares) result = converted(builder, result, call.common);
+  result = converted(builder, result, out.dtype);
+  if (const tile::Type tile = {out.dtype, block.rows(), block.cols(out)}; result.type() != tile)
+    result = builder.broadcast(result, tile.rows, tile.cols);
+  builder.store(result_buffer, block.places(out), result);
+  return builder.finish();
+}
+
+namespace {
+
+using Key = KernelTable::Key;
+
+Key key_of(const ElementwiseCall& call) {
+  Key key;
+  key.add(&call.op);
+  key.add(static_cast<uint8_t>(call.choice));
+  key.add(static_cast<uint8_t>(call.common));
+  key.add(static_cast<uint8_t>(call.sizes.size()));
+  for (const Operand& operand : call.operands) {
+    key.add(static_cast<uint8_t>(operand.dtype));
+    key.add(static_cast<uint8_t>(lies(operand)));
+  }
+  return key;
+}
+
+}  // namespace
+
+Launch prepare(const ElementwiseCall& call) {
+  static KernelTable& table = *new KernelTable;  // outlives every thread
+  Launch launch;
+  launch.code = table.find(key_of(call), [&] { return elementwise_kernel(call); });
+  auto& [sizes, buffers, scalars] = launch.arguments;
+  sizes.assign(call.sizes.begin(), call.sizes.end());
+  const int64_t cols = std::min(sizes[0], kBlockElements);
+  const int64_t rows = std::max<int64_t>(1, kBlockElements / cols);
+  int64_t elements = 1;
+  for (const int64_t size : call.sizes) elements *= size;
+  launch.blocks = (sizes[0] + cols - 1) / cols;
+  for (size_t d = 1; d < call.sizes.size(); ++d)
+    launch.blocks *= d == 1 ? (sizes[1] + rows - 1) / rows : sizes[d];
+  sizes.push_back(cols);
+  if (call.sizes.size() > 1) sizes.push_back(rows);
+  for (const Operand& operand : call.operands) {
+    const auto bytes = static_cast<int64_t>(tile::size_of(operand.dtype));
+    if (operand.data == nullptr) {
+      scalars.push_back(operand.number);
+      continue;
+    }
+    std::vector<int64_t> strides;
+    for (auto stride = operand.strides.rbegin(); stride != operand.strides.rend(); ++stride)
+      strides.push_back(*stride / bytes);
+    buffers.push_back({operand.data, std::move(strides)});
+    launch.bytes += static_cast<double>(elements * bytes);
+  }
+  scalars.insert(scalars.end(), call.numbers.begin(), call.numbers.end());
+  return launch;
+}
+
+}  // namespace anynpu::ops

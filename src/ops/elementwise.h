@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/formula.h"
+#include "ops/launch.h"
+#include "tile/ir.h"
+
+namespace anynpu::ops {
+
+using tile::DType;
+using tile::DTypes;
+
+/// A number that an operator takes beside tensors: of the type that is computed with.
+struct Number {
+  std::string_view name;
+  std::optional<double> otherwise = {};  ///< what it is where a call does not say
+};
+
+/// What an operator's kernels are made for, among a few: its place in `values` is the formula's place.
+struct Choice {
+  std::string_view name;
+  std::vector<std::string_view> values;
+};
+
+/// An operator whose element follows from the operands' elements at the same place. Operands are broadcast,
+/// and promoted to a common type (but masks); the result is rounded to it once.
+struct Elementwise {
+  std::string_view name;
+  /// Of the operands, then the numbers. With a choice, one for each of its values.
+  std::vector<Formula> formulas;
+  DTypes dtypes;  ///< common types that there are kernels for
+  int operands = 1;
+  uint8_t masks = 0;  ///< bit i: operand i is bool and takes no part in promotion
+  std::vector<Number> numbers = {};
+  std::optional<Choice> choice = {};
+  bool compares = false;  ///< the result is bool
+  bool cancels = false;   ///< sums of the formula may: errors are relative to the largest operand
+  /// Formulas over double are the reference for arguments within.
+  struct Domain {
+    double least, most;
+  } domain = {-100, 100};
+  std::string_view aten = "";   ///< PyTorch's operators of that name, all overloads
+  std::string_view aclnn = "";  ///< the C function, without "aclnn"
+};
+
+inline bool is_mask(const Elementwise& op, size_t operand) { return (op.masks >> operand & 1) != 0; }
+
+/// All of them, by name.
+std::span<const Elementwise> elementwise_ops();
+const Elementwise* find_elementwise(std::string_view name);  ///< or null
+
+/// A tensor, or a number in its place, of a call whose dimensions are coalesced.
+struct Operand {
+  DType dtype = DType::kF32;
+  void* data = nullptr;                   ///< null: a number
+  std::span<const int64_t> strides = {};  ///< in bytes, the innermost dimension first
+  tile::Literal number = 0.0;             ///< of the type that is computed with: see compute_type()
+};
+
+/// What f16 and bf16 are computed in: f32. Bool: u8. Others: themselves.
+DType compute_type(DType common);
+
+/// One call: sizes, the innermost dimension first, none of them 0; the result, then the operands.
+struct ElementwiseCall {
+  const Elementwise& op;
+  size_t choice = 0;
+  DType common = DType::kF32;
+  std::span<const int64_t> sizes;
+  std::span<const Operand> operands;
+  std::span<const tile::Literal> numbers;  ///< of the compute type
+};
+
+/// The kernel for calls of that kind: of any sizes and strides, but for which operands are numbers, which lie
+/// one after another or stay along the innermost dimension, and how many dimensions there are.
+tile::Kernel elementwise_kernel(const ElementwiseCall& call);
+
+/// The call's kernel with its arguments.
+Launch prepare(const ElementwiseCall& call);
+
+}  // namespace anynpu::ops

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "tile/builder.h"
+
+namespace anynpu::ops {
+
+// What formulas use beside operators and <cmath>, for numbers as tile/builder.h has it for tile values.
+template <class V>
+concept Scalar = std::is_arithmetic_v<V>;
+template <Scalar V>
+V like(V, double literal) {
+  return static_cast<V>(literal);
+}
+inline tile::Expr like(const tile::Expr& x, double literal) { return x.like(literal); }
+template <Scalar V>
+V select(bool mask, V a, V b) {
+  return mask ? a : b;
+}
+/// NaN where one of them is.
+template <Scalar V>
+V min(V a, V b) {
+  return a < b || a != a ? a : b;
+}
+template <Scalar V>
+V max(V a, V b) {
+  return a > b || a != a ? a : b;
+}
+
+/// a b + c; of floats rounded once.
+template <Scalar V>
+V multiply_add(V a, V b, V c) {
+  if constexpr (std::is_floating_point_v<V>) return std::fma(a, b, c);
+  return a * b + c;
+}
+tile::Expr multiply_add(const tile::Expr& a, const tile::Expr& b, const tile::Expr& c);
+
+/// high + low = x * constant, to twice the type's precision.
+template <class V>
+struct TwoParts {
+  V high, low;
+};
+template <Scalar V>
+TwoParts<V> product(V x, V constant) {
+  const V high = x * constant;
+  return {high, std::fma(x, constant, -high)};
+}
+TwoParts<tile::Expr> product(const tile::Expr& x, double constant);
+
+/// A function of elements, written once as a generic lambda: over tile values it emits code, over double and
+/// int64_t it is the reference.
+struct Formula {
+  size_t arguments;
+  double ulps;  ///< how far from the exact value it may be, in units of the last place of the compute type
+  std::function<tile::Expr(std::span<const tile::Expr>)> emit;
+  std::function<double(std::span<const double>)> of_floats;      ///< empty: has no floats
+  std::function<int64_t(std::span<const int64_t>)> of_integers;  ///< empty: has no integers
+};
+
+enum class Over : uint8_t { kFloats, kIntegers, kBoth };
+
+template <size_t kArguments, Over over = Over::kFloats, class F>
+Formula formula(F function, double ulps = 4) {
+  const auto applied = [function]<class V, size_t... i>(std::span<const V> v, std::index_sequence<i...>) {
+    return function(v[i]...);
+  };
+  constexpr auto all = std::make_index_sequence<kArguments>();
+  Formula made = {kArguments, ulps, [=](std::span<const tile::Expr> v) { return applied(v, all); }, {}, {}};
+  if constexpr (over != Over::kIntegers)
+    made.of_floats = [=](std::span<const double> v) { return static_cast<double>(applied(v, all)); };
+  if constexpr (over != Over::kFloats)
+    made.of_integers = [=](std::span<const int64_t> v) { return static_cast<int64_t>(applied(v, all)); };
+  return made;
+}
+
+}  // namespace anynpu::ops

@@ -1,0 +1,18 @@
+#include "ops/kernel_table.h"
+
+#include <mutex>
+
+namespace anynpu::ops {
+
+std::shared_ptr<const jit::Compiled> KernelTable::find(const Key& key,
+                                                       const std::function<tile::Kernel()>& make) {
+  {
+    std::shared_lock lock(mutex_);
+    if (const auto found = kernels_.find(key.bytes_); found != kernels_.end()) return found->second;
+  }
+  auto compiled = jit::compile(make());
+  std::unique_lock lock(mutex_);
+  return kernels_.emplace(key.bytes_, std::move(compiled)).first->second;
+}
+
+}  // namespace anynpu::ops

@@ -1,0 +1,262 @@
+#include "ops/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "base/error.h"
+#include "tile/interpret.h"
+#include "tile/lane.h"
+#include "tile/text.h"
+
+namespace anynpu::ops {
+namespace {
+
+using tile::Literal;
+
+/// Elements of any type in memory, read and written as numbers.
+class Elements {
+ public:
+  Elements(DType dtype, size_t count) : dtype_(dtype), bytes_(count * tile::size_of(dtype)) {}
+  void* data() { return bytes_.data(); }
+  DType dtype() const { return dtype_; }
+  size_t count() const { return bytes_.size() / tile::size_of(dtype_); }
+
+  template <class N>  // double or int64_t
+  N get(size_t i) const {
+    return tile::visit(dtype_, [&]<class T>(std::type_identity<T>) {
+      T value;
+      std::memcpy(&value, bytes_.data() + i * sizeof(T), sizeof(T));
+      return static_cast<N>(tile::widen(value));
+    });
+  }
+  template <class N>
+  void set(size_t i, N number) {
+    tile::visit(dtype_, [&]<class T>(std::type_identity<T>) {
+      const T value = tile::convert<T>(number);
+      std::memcpy(bytes_.data() + i * sizeof(T), &value, sizeof(T));
+    });
+  }
+  /// The same values; NaNs are equal whatever their bits.
+  bool operator==(const Elements& other) const {
+    for (size_t i = 0; i < count(); ++i) {
+      const bool nan = !tile::kBits.contains(dtype_) && std::isnan(get<double>(i));
+      const size_t size = tile::size_of(dtype_);
+      if (nan ? !std::isnan(other.get<double>(i))
+              : std::memcmp(&bytes_[i * size], &other.bytes_[i * size], size) != 0)
+        return false;
+    }
+    return true;
+  }
+
+ private:
+  DType dtype_;
+  std::vector<char> bytes_;
+};
+
+/// A call over memory of its own: sizes and strides as a test wants them.
+struct Case {
+  const Elementwise& op;
+  size_t choice;
+  DType common;
+  std::vector<int64_t> sizes;
+  std::vector<Elements> memory;               // the result's, then the operands'
+  std::vector<std::vector<int64_t>> strides;  // in elements, the innermost first
+
+  int64_t elements() const {
+    return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  }
+  /// The place of element number `i` in operand `operand`.
+  size_t place(size_t operand, int64_t i) const {
+    int64_t at = 0;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      at += i % sizes[d] * strides[operand][d];
+      i /= sizes[d];
+    }
+    return static_cast<size_t>(at);
+  }
+};
+
+bool is_integer(DType dtype) { return tile::kBits.contains(dtype); }
+
+std::vector<Literal> ones(const Case& test) {
+  const Literal one = is_integer(compute_type(test.common)) ? Literal(int64_t{1}) : Literal(1.0);
+  return std::vector<Literal>(test.op.numbers.size(), one);
+}
+
+/// What `run` makes of the case's memory; `run` gets the call.
+template <class Run>
+Elements result_of(Case test, const Run& run) {
+  std::vector<std::vector<int64_t>> bytes;
+  for (size_t i = 0; i < test.memory.size(); ++i) {
+    bytes.push_back(test.strides[i]);
+    for (int64_t& stride : bytes.back())
+      stride *= static_cast<int64_t>(tile::size_of(test.memory[i].dtype()));
+  }
+  std::vector<Operand> operands;
+  for (size_t i = 0; i < test.memory.size(); ++i)
+    operands.push_back({test.memory[i].dtype(), test.memory[i].data(), bytes[i]});
+  const auto numbers = ones(test);
+  run(ElementwiseCall{test.op, test.choice, test.common, test.sizes, operands, numbers});
+  return test.memory[0];
+}
+
+/// The unit of the last place of `number` in that type.
+double ulp(DType dtype, double number) {
+  const int digits = dtype == DType::kF64 ? 53 : dtype == DType::kF32 ? 24 : dtype == DType::kF16 ? 11 : 8;
+  const int least = dtype == DType::kF16 ? -14 : dtype == DType::kF64 ? -1022 : -126;
+  const int exponent = std::max(number == 0 ? least : std::ilogb(number), least);
+  return std::ldexp(1.0, exponent - digits + 1);
+}
+
+/// Of the formula, in the compute type; and the result is rounded once more.
+double tolerance(const Case& test, double expected, std::span<const double> arguments) {
+  double unit = ulp(compute_type(test.common), expected);
+  if (test.op.cancels)
+    for (const double argument : arguments) unit = std::max(unit, ulp(compute_type(test.common), argument));
+  return 0.5 * ulp(test.common, expected) + test.op.formulas[test.choice].ulps * unit;
+}
+
+void expect_reference(const Case& test, const Elements& result) {
+  const Formula& formula = test.op.formulas[test.choice];
+  const auto arguments_at = [&]<class N>(int64_t i, std::type_identity<N>) {
+    std::vector<N> arguments;
+    for (size_t operand = 1; operand < test.memory.size(); ++operand)
+      arguments.push_back(test.memory[operand].template get<N>(test.place(operand, i)));
+    arguments.resize(formula.arguments, N{1});  // the numbers
+    return arguments;
+  };
+  for (int64_t i = 0; i < test.elements(); ++i) {
+    const size_t place = test.place(0, i);
+    if (is_integer(test.common)) {
+      Elements expected(test.common, 1);
+      expected.set(0, formula.of_integers(arguments_at(i, std::type_identity<int64_t>())));
+      ASSERT_EQ(result.get<int64_t>(place), expected.get<int64_t>(0)) << test.op.name << " at " << i;
+    } else {
+      const auto arguments = arguments_at(i, std::type_identity<double>());
+      const double expected = formula.of_floats(arguments), actual = result.get<double>(place);
+      if (std::isnan(expected) && std::isnan(actual)) continue;
+      if (expected == 0 && actual == 0) {
+        ASSERT_EQ(std::signbit(actual), std::signbit(expected)) << test.op.name << " at " << i;
+      }
+      ASSERT_TRUE(actual == expected || std::abs(actual - expected) <= tolerance(test, expected, arguments))
+          << test.op.name << " of " << tile::name_of(test.common) << " at " << i << ": " << actual << ", not "
+          << expected;
+    }
+  }
+}
+
+/// Random sizes and layouts: adjacent, apart, transposed and broadcast operands.
+Case random_case(const Elementwise& op, size_t choice, DType common, std::mt19937_64& random) {
+  const auto below = [&](int64_t most) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(most));
+  };
+  Case test = {op, choice, common, {}, {}, {}};
+  const int64_t dims = 1 + below(3);
+  for (int64_t d = 0; d < dims; ++d) test.sizes.push_back(1 + below(d == 0 ? 70 : 6));
+  for (int operand = 0; operand <= op.operands; ++operand) {
+    const bool mask = operand > 0 && is_mask(op, static_cast<size_t>(operand) - 1);
+    std::vector<int64_t> strides;
+    int64_t stride = 1 + below(2);
+    for (int64_t d = 0; d < dims; ++d) {
+      strides.push_back(operand > 0 && below(4) == 0 ? 0 : stride);
+      stride *= test.sizes[static_cast<size_t>(d)];
+    }
+    Elements memory(mask                          ? DType::kBool
+                    : operand == 0 && op.compares ? DType::kBool
+                                                  : common,
+                    static_cast<size_t>(stride));
+    for (size_t i = 0; i < memory.count(); ++i) {
+      const double span = op.domain.most - op.domain.least;
+      const double number = op.domain.least + span * static_cast<double>(below(1 << 20)) / (1 << 20);
+      if (is_integer(memory.dtype())) {
+        memory.set(i, mask ? below(2) : static_cast<int64_t>(number));
+      } else {
+        constexpr double kInfinity = std::numeric_limits<double>::infinity();
+        constexpr double kSpecial[] = {0.0, -0.0, kInfinity, -kInfinity,
+                                       std::numeric_limits<double>::quiet_NaN()};
+        memory.set(i, below(20) == 0 ? kSpecial[below(5)] : number);
+      }
+    }
+    test.memory.push_back(std::move(memory));
+    test.strides.push_back(std::move(strides));
+  }
+  return test;
+}
+
+class EveryOp : public testing::TestWithParam<size_t> {
+ protected:
+  const Elementwise& op() const { return elementwise_ops()[GetParam()]; }
+};
+
+TEST_P(EveryOp, AgreesWithItsReferenceAndItsInterpretation) {
+  const auto seed = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < tile::kDTypes; ++i) {
+    const auto common = static_cast<DType>(i);
+    if (!op().dtypes.contains(common)) continue;
+    for (size_t choice = 0; choice < op().formulas.size(); ++choice)
+      for (int round = 0; round < 2; ++round) {
+        const Case test = random_case(op(), choice, common, random);
+        const auto jitted = result_of(test, [](const ElementwiseCall& call) { prepare(call).run(1); });
+        const auto interpreted = result_of(test, [](const ElementwiseCall& call) {
+          tile::interpret(elementwise_kernel(call), prepare(call).arguments);
+        });
+        EXPECT_TRUE(jitted == interpreted) << op().name << " of " << tile::name_of(common);
+        expect_reference(test, jitted);
+        if (HasFailure()) return;
+      }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, testing::Range(size_t{0}, elementwise_ops().size()),
+                         [](const auto& info) { return std::string(elementwise_ops()[info.param].name); });
+
+TEST(Elementwise, KernelsOfAdjacentTensorsReadWell) {
+  const int64_t size = 10;
+  const int64_t strides[] = {4};
+  float x = 0, y = 0;
+  const Operand operands[] = {{DType::kF32, &y, strides}, {DType::kF32, &x, strides}};
+  const ElementwiseCall call = {*find_elementwise("Silu"), 0, DType::kF32, {&size, 1}, operands, {}};
+  EXPECT_EQ(tile::print(elementwise_kernel(call)),
+            R"(kernel @Silu(%result: f32[?n0], %x1: f32[?n0]) grid((?n0 + (?cols - 1)) / ?cols) {
+  %0 = load %x1[block * ?cols] : tile<1 x min(?cols, ?n0 - block * ?cols), f32>
+  %1 = neg %0
+  %2 = exp %1
+  %3 = add f32(1), %2
+  %4 = div %0, %3
+  store %result[block * ?cols], %4
+}
+)");
+}
+
+TEST(Elementwise, AnyNumberOfThreadsGivesTheSame) {
+  constexpr int64_t kSize = 100003;
+  std::vector<float> x(kSize), one(kSize), many(kSize);
+  std::iota(x.begin(), x.end(), -5e4f);
+  const int64_t strides[] = {4};
+  for (auto* result : {&one, &many}) {
+    const Operand operands[] = {{DType::kF32, result->data(), strides}, {DType::kF32, x.data(), strides}};
+    const ElementwiseCall call = {*find_elementwise("Silu"), 0, DType::kF32, {&kSize, 1}, operands, {}};
+    const Launch launch = prepare(call);
+    EXPECT_GT(launch.blocks, 4);
+    if (result == &one) {
+      launch.run(1);
+    } else {
+      for (int64_t block = launch.blocks - 1; block >= 0; --block)
+        launch.code->run(launch.arguments, block, block + 1);
+    }
+  }
+  EXPECT_EQ(one, many);
+}
+
+}  // namespace
+}  // namespace anynpu::ops
