@@ -18,15 +18,8 @@ using tile::Place;
 /// Elements of a block: enough that a block's own cost does not count, few enough for all cores to get some.
 constexpr int64_t kBlockElements = 8192;
 
-/// How an operand lies along the innermost dimension: what a kernel is made for.
-enum class Lies : uint8_t { kNumber, kStays, kAdjacent, kApart };
-
-Lies lies(const Operand& operand) {
-  if (operand.data == nullptr) return Lies::kNumber;
-  const int64_t stride = operand.strides[0];
-  if (stride == 0) return Lies::kStays;
-  return stride == static_cast<int64_t>(tile::size_of(operand.dtype)) ? Lies::kAdjacent : Lies::kApart;
-}
+bool is_number(const Operand& operand) { return operand.data == nullptr; }
+Lies innermost(const Operand& operand) { return lies(operand.dtype, operand.strides[0]); }
 
 /// The sizes of a kernel, and the part of the elements that one block computes: some rows (of the second
 /// dimension) of some columns (of the innermost one).
@@ -52,50 +45,34 @@ class Block {
   int add_buffer(Builder& builder, const std::string& name, const Operand& operand) const {
     std::vector<Index> sizes(sizes_.rbegin(), sizes_.rend());
     std::vector<std::optional<int64_t>> strides(sizes.size());
-    if (lies(operand) == Lies::kAdjacent) strides.back() = 1;
-    if (lies(operand) == Lies::kStays) sizes.back() = 1;
+    if (innermost(operand) == Lies::kAdjacent) strides.back() = 1;
+    if (innermost(operand) == Lies::kStays) sizes.back() = 1;
     return builder.buffer(name, operand.dtype, sizes, strides);
   }
 
   std::vector<Place> places(const Operand& operand) const {
     std::vector<Place> places(places_.rbegin(), places_.rend());
-    if (lies(operand) == Lies::kStays) places.back() = Index(0);
+    if (innermost(operand) == Lies::kStays) places.back() = Index(0);
     return places;
   }
 
   const Index& rows() const { return rows_; }
-  Index cols(const Operand& operand) const { return lies(operand) == Lies::kStays ? Index(1) : cols_; }
+  Index cols(const Operand& operand) const { return innermost(operand) == Lies::kStays ? Index(1) : cols_; }
 
  private:
   std::vector<Index> sizes_, places_;  // the innermost first
   Index rows_ = 1, cols_ = 1;
 };
 
-Expr converted(Builder& builder, const Expr& value, DType dtype) {
-  return value.dtype() == dtype ? value : builder.cast(value, dtype);
-}
-
 /// An operand as the formula takes it.
 Expr load(Builder& builder, const Block& block, const ElementwiseCall& call, size_t index, int buffer) {
   const Operand& operand = call.operands[index];
   const Expr stored = builder.load(buffer, block.places(operand), block.rows(), block.cols(operand));
-  if (is_mask(call.op, index - 1)) return converted(builder, stored, DType::kBool);
-  return converted(builder, converted(builder, stored, call.common), compute_type(call.common));
+  if (is_mask(call.op, index - 1)) return converted(stored, DType::kBool);
+  return converted(converted(stored, call.common), compute_type(call.common));
 }
 
 }  // namespace
-
-DType compute_type(DType common) {
-  switch (common) {
-    case DType::kF16:
-    case DType::kBF16:
-      return DType::kF32;
-    case DType::kBool:
-      return DType::kU8;
-    default:
-      return common;
-  }
-}
 
 tile::Kernel elementwise_kernel(const ElementwiseCall& call) {
   Builder builder(std::string(call.op.name));
@@ -107,17 +84,15 @@ tile::Kernel elementwise_kernel(const ElementwiseCall& call) {
   for (size_t i = 1; i < call.operands.size(); ++i) {
     const std::string name = concat("x", i);
     arguments.push_back(
-        lies(call.operands[i]) == Lies::kNumber
+        is_number(call.operands[i])
             ? builder.scalar(name, compute)
             : load(builder, block, call, i, block.add_buffer(builder, name, call.operands[i])));
   }
   for (const Number& number : call.op.numbers)
     arguments.push_back(builder.scalar(std::string(number.name), compute));
   Expr result = call.op.formulas[call.choice].emit(arguments);
-  if (!call.op.compares) result = converted(builder, result, call.common);
-  result = converted(builder, result, out.dtype);
-  if (const tile::Type tile = {out.dtype, block.rows(), block.cols(out)}; result.type() != tile)
-    result = builder.broadcast(result, tile.rows, tile.cols);
+  if (!call.op.compares) result = converted(result, call.common);
+  result = shaped(result, {out.dtype, block.rows(), block.cols(out)});
   builder.store(result_buffer, block.places(out), result);
   return builder.finish();
 }
@@ -134,7 +109,7 @@ Key key_of(const ElementwiseCall& call) {
   key.add(static_cast<uint8_t>(call.sizes.size()));
   for (const Operand& operand : call.operands) {
     key.add(static_cast<uint8_t>(operand.dtype));
-    key.add(static_cast<uint8_t>(lies(operand)));
+    key.add(is_number(operand) ? uint8_t{255} : static_cast<uint8_t>(innermost(operand)));
   }
   return key;
 }
@@ -157,16 +132,12 @@ Launch prepare(const ElementwiseCall& call) {
   sizes.push_back(cols);
   if (call.sizes.size() > 1) sizes.push_back(rows);
   for (const Operand& operand : call.operands) {
-    const auto bytes = static_cast<int64_t>(tile::size_of(operand.dtype));
-    if (operand.data == nullptr) {
+    if (is_number(operand)) {
       scalars.push_back(operand.number);
-      continue;
+    } else {
+      buffers.push_back(buffer_argument(operand));
+      launch.bytes += static_cast<double>(elements) * static_cast<double>(tile::size_of(operand.dtype));
     }
-    std::vector<int64_t> strides;
-    for (auto stride = operand.strides.rbegin(); stride != operand.strides.rend(); ++stride)
-      strides.push_back(*stride / bytes);
-    buffers.push_back({operand.data, std::move(strides)});
-    launch.bytes += static_cast<double>(elements * bytes);
   }
   scalars.insert(scalars.end(), call.numbers.begin(), call.numbers.end());
   return launch;

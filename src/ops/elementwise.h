@@ -9,12 +9,10 @@
 
 #include "ops/formula.h"
 #include "ops/launch.h"
+#include "ops/operand.h"
 #include "tile/ir.h"
 
 namespace anynpu::ops {
-
-using tile::DType;
-using tile::DTypes;
 
 /// A number that an operator takes beside tensors: of the type that is computed with.
 struct Number {
@@ -54,17 +52,6 @@ inline bool is_mask(const Elementwise& op, size_t operand) { return (op.masks >>
 /// All of them, by name.
 std::span<const Elementwise> elementwise_ops();
 const Elementwise* find_elementwise(std::string_view name);  ///< or null
-
-/// A tensor, or a number in its place, of a call whose dimensions are coalesced.
-struct Operand {
-  DType dtype = DType::kF32;
-  void* data = nullptr;                   ///< null: a number
-  std::span<const int64_t> strides = {};  ///< in bytes, the innermost dimension first
-  tile::Literal number = 0.0;             ///< of the type that is computed with: see compute_type()
-};
-
-/// What f16 and bf16 are computed in: f32. Bool: u8. Others: themselves.
-DType compute_type(DType common);
 
 /// One call: sizes, the innermost dimension first, none of them 0; the result, then the operands.
 struct ElementwiseCall {

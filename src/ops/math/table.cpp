@@ -6,23 +6,21 @@
 namespace anynpu::ops {
 namespace {
 
-constexpr DTypes kHalves(DType::kF16, DType::kBF16);
-constexpr DTypes kAllFloats = tile::kFloats | kHalves;
-constexpr DTypes kAllNumbers = tile::kNumbers | kHalves;
-
 #define ANYNPU_FORMULA(function) [](auto... v) { return function(v...); }
 
 /// The rows: an operator's formula, and what else there is to say of it.
 const std::vector<Elementwise> kOps = {
     {.name = "Add",
-     .formulas = {formula<3, Over::kBoth>([](auto a, auto b, auto alpha) { return multiply_add(alpha, b, a); })},
+     .formulas = {formula<3, Over::kBoth>(
+         [](auto a, auto b, auto alpha) { return multiply_add(alpha, b, a); })},
      .dtypes = tile::kAll,
      .operands = 2,
      .numbers = {{"alpha", 1}},
      .aten = "add",
      .aclnn = "Add"},
     {.name = "Sub",
-     .formulas = {formula<3, Over::kBoth>([](auto a, auto b, auto alpha) { return multiply_add(-alpha, b, a); })},
+     .formulas = {formula<3, Over::kBoth>(
+         [](auto a, auto b, auto alpha) { return multiply_add(-alpha, b, a); })},
      .dtypes = kAllNumbers,
      .operands = 2,
      .numbers = {{"alpha", 1}},

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -13,53 +12,13 @@
 
 #include "base/error.h"
 #include "tile/interpret.h"
-#include "tile/lane.h"
 #include "tile/text.h"
+#include "unit/ops/elements.h"
 
 namespace anynpu::ops {
 namespace {
 
 using tile::Literal;
-
-/// Elements of any type in memory, read and written as numbers.
-class Elements {
- public:
-  Elements(DType dtype, size_t count) : dtype_(dtype), bytes_(count * tile::size_of(dtype)) {}
-  void* data() { return bytes_.data(); }
-  DType dtype() const { return dtype_; }
-  size_t count() const { return bytes_.size() / tile::size_of(dtype_); }
-
-  template <class N>  // double or int64_t
-  N get(size_t i) const {
-    return tile::visit(dtype_, [&]<class T>(std::type_identity<T>) {
-      T value;
-      std::memcpy(&value, bytes_.data() + i * sizeof(T), sizeof(T));
-      return static_cast<N>(tile::widen(value));
-    });
-  }
-  template <class N>
-  void set(size_t i, N number) {
-    tile::visit(dtype_, [&]<class T>(std::type_identity<T>) {
-      const T value = tile::convert<T>(number);
-      std::memcpy(bytes_.data() + i * sizeof(T), &value, sizeof(T));
-    });
-  }
-  /// The same values; NaNs are equal whatever their bits.
-  bool operator==(const Elements& other) const {
-    for (size_t i = 0; i < count(); ++i) {
-      const bool nan = !tile::kBits.contains(dtype_) && std::isnan(get<double>(i));
-      const size_t size = tile::size_of(dtype_);
-      if (nan ? !std::isnan(other.get<double>(i))
-              : std::memcmp(&bytes_[i * size], &other.bytes_[i * size], size) != 0)
-        return false;
-    }
-    return true;
-  }
-
- private:
-  DType dtype_;
-  std::vector<char> bytes_;
-};
 
 /// A call over memory of its own: sizes and strides as a test wants them.
 struct Case {
@@ -84,8 +43,6 @@ struct Case {
   }
 };
 
-bool is_integer(DType dtype) { return tile::kBits.contains(dtype); }
-
 std::vector<Literal> ones(const Case& test) {
   const Literal one = is_integer(compute_type(test.common)) ? Literal(int64_t{1}) : Literal(1.0);
   return std::vector<Literal>(test.op.numbers.size(), one);
@@ -106,14 +63,6 @@ Elements result_of(Case test, const Run& run) {
   const auto numbers = ones(test);
   run(ElementwiseCall{test.op, test.choice, test.common, test.sizes, operands, numbers});
   return test.memory[0];
-}
-
-/// The unit of the last place of `number` in that type.
-double ulp(DType dtype, double number) {
-  const int digits = dtype == DType::kF64 ? 53 : dtype == DType::kF32 ? 24 : dtype == DType::kF16 ? 11 : 8;
-  const int least = dtype == DType::kF16 ? -14 : dtype == DType::kF64 ? -1022 : -126;
-  const int exponent = std::max(number == 0 ? least : std::ilogb(number), least);
-  return std::ldexp(1.0, exponent - digits + 1);
 }
 
 /// Of the formula, in the compute type; and the result is rounded once more.
@@ -174,15 +123,12 @@ Case random_case(const Elementwise& op, size_t choice, DType common, std::mt1993
                                                   : common,
                     static_cast<size_t>(stride));
     for (size_t i = 0; i < memory.count(); ++i) {
-      const double span = op.domain.most - op.domain.least;
-      const double number = op.domain.least + span * static_cast<double>(below(1 << 20)) / (1 << 20);
-      if (is_integer(memory.dtype())) {
-        memory.set(i, mask ? below(2) : static_cast<int64_t>(number));
+      if (!is_integer(memory.dtype())) {
+        memory.set(i, some_number(random, op.domain.least, op.domain.most));
       } else {
-        constexpr double kInfinity = std::numeric_limits<double>::infinity();
-        constexpr double kSpecial[] = {0.0, -0.0, kInfinity, -kInfinity,
-                                       std::numeric_limits<double>::quiet_NaN()};
-        memory.set(i, below(20) == 0 ? kSpecial[below(5)] : number);
+        const double number = op.domain.least + static_cast<double>(below(1 << 20)) / (1 << 20) *
+                                                    (op.domain.most - op.domain.least);
+        memory.set(i, mask ? below(2) : static_cast<int64_t>(number));
       }
     }
     test.memory.push_back(std::move(memory));

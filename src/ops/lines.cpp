@@ -1,0 +1,158 @@
+#include "ops/lines.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "ops/kernel_table.h"
+
+namespace anynpu::ops {
+namespace {
+
+using tile::Axis;
+using tile::Builder;
+using tile::Expr;
+using tile::Index;
+using tile::Place;
+
+/// Elements of a block, about.
+constexpr int64_t kBlockElements = 8192;
+/// Lines side by side in a block where they lie along rows, at least: a vector of every type.
+constexpr int64_t kLeastSide = 64;
+
+/// Along which axis of a tile the lines of a call lie: the columns, unless only that across them is adjacent.
+Axis axis_of(const LineCall& call) {
+  const auto fit = [&](bool along) {
+    return std::all_of(call.operands.begin(), call.operands.end(), [&](const Operand& operand) {
+      return lies(operand.dtype, along ? operand.strides.back() : operand.strides[0]) != Lies::kApart;
+    });
+  };
+  return !fit(true) && fit(false) ? Axis::kRows : Axis::kCols;
+}
+
+/// The lines that one block computes: some along the innermost dimension, all side by side.
+class Block {
+ public:
+  Block(Builder& builder, size_t dims, Axis axis) : axis_(axis) {
+    for (size_t d = 0; d < dims; ++d) sizes_.push_back(builder.size(concat("n", d)));
+    length_ = builder.size("length");
+    const Index part = builder.size("side");
+    const Index parts = ceil_div(sizes_[0], part);
+    Index rest = Index::block(), grid = parts;
+    places_.push_back((dims > 1 ? rest % parts : rest) * part);
+    rest = rest / parts;
+    for (size_t d = 1; d < dims; ++d) {
+      places_.push_back(d + 1 < dims ? rest % sizes_[d] : rest);
+      rest = rest / sizes_[d];
+      grid = grid * sizes_[d];
+    }
+    side_ = min(part, sizes_[0] - places_[0]);
+    builder.grid(grid);
+  }
+
+  const Index& length() const { return length_; }
+
+  /// A buffer with the two dimensions of the tile last, the one along its lines where the axis says.
+  struct Part {
+    int buffer;
+    std::vector<Place> places;
+    Index rows, cols;
+  };
+  Part part(Builder& builder, const std::string& name, const Operand& operand) const {
+    const auto stays = [&](int64_t stride) { return lies(operand.dtype, stride) == Lies::kStays; };
+    const int64_t across = operand.strides[0], along = operand.strides.back();
+    std::vector<Index> sizes(sizes_.rbegin(), sizes_.rend());
+    std::vector<Place> places(places_.rbegin(), places_.rend());
+    const Index count = stays(across) ? Index(1) : side_, line = stays(along) ? Index(1) : length_;
+    if (stays(across)) sizes.back() = 1, places.back() = Index(0);
+    const bool cols = axis_ == Axis::kCols;
+    sizes.insert(cols ? sizes.end() : sizes.end() - 1, line);
+    places.insert(cols ? places.end() : places.end() - 1, Index(0));
+    std::vector<std::optional<int64_t>> strides(sizes.size());
+    if (lies(operand.dtype, cols ? along : across) == Lies::kAdjacent) strides.back() = 1;
+    const int buffer = builder.buffer(name, operand.dtype, sizes, strides);
+    return {buffer, std::move(places), cols ? count : line, cols ? line : count};
+  }
+
+ private:
+  const Axis axis_;
+  std::vector<Index> sizes_, places_;  // the innermost first
+  Index length_ = 1, side_ = 1;
+};
+
+/// The strides in the order of a kernel's buffer, which are the innermost first here too.
+std::vector<int64_t> kernel_strides(const Operand& operand, Axis axis) {
+  std::vector<int64_t> strides(operand.strides.begin(), operand.strides.end() - 1);
+  strides.insert(axis == Axis::kCols ? strides.begin() : strides.begin() + 1, operand.strides.back());
+  return strides;
+}
+
+KernelTable::Key key_of(const LineCall& call) {
+  KernelTable::Key key;
+  key.add(&call.op);
+  key.add(static_cast<uint8_t>(call.sizes.size()));
+  key.add(axis_of(call));
+  key.add(call.compute);
+  for (const Operand& operand : call.operands) {
+    key.add(static_cast<uint8_t>(operand.dtype));
+    key.add(lies(operand.dtype, operand.strides[0]));
+    key.add(lies(operand.dtype, operand.strides.back()));
+  }
+  return key;
+}
+
+}  // namespace
+
+tile::Kernel line_kernel(const LineCall& call) {
+  Builder builder{std::string(call.op.name)};
+  const Axis axis = axis_of(call);
+  const Block block(builder, call.sizes.size(), axis);
+  const size_t results = call.op.formula.results;
+  const DType compute = call.compute;
+  std::vector<Block::Part> parts;
+  for (size_t i = 0; i < call.operands.size(); ++i)
+    parts.push_back(
+        block.part(builder, i < results ? concat("y", i) : concat("x", i - results), call.operands[i]));
+  std::vector<Expr> arguments;
+  for (size_t i = results; i < call.operands.size(); ++i) {
+    const auto& [buffer, places, rows, cols] = parts[i];
+    arguments.push_back(converted(builder.load(buffer, places, rows, cols), compute));
+  }
+  for (int i = 0; i < call.op.numbers; ++i) arguments.push_back(builder.scalar(concat("number", i), compute));
+  const TilesAlong along(axis, converted(builder.index(block.length()), compute));
+  const auto values = call.op.formula.emit(along, arguments);
+  for (size_t i = 0; i < results; ++i) {
+    const auto& [buffer, places, rows, cols] = parts[i];
+    builder.store(buffer, places, shaped(values[i], {call.operands[i].dtype, rows, cols}));
+  }
+  return builder.finish();
+}
+
+Launch prepare(const LineCall& call) {
+  static KernelTable& table = *new KernelTable;  // outlives every thread
+  Launch launch;
+  launch.code = table.find(key_of(call), [&] { return line_kernel(call); });
+  const Axis axis = axis_of(call);
+  const int64_t least = axis == Axis::kCols ? 1 : kLeastSide;
+  const int64_t side =
+      std::min(call.sizes[0], std::max(least, kBlockElements / std::max<int64_t>(1, call.length)));
+  auto& [sizes, buffers, scalars] = launch.arguments;
+  sizes.assign(call.sizes.begin(), call.sizes.end());
+  sizes.push_back(call.length);
+  sizes.push_back(side);
+  launch.blocks = (call.sizes[0] + side - 1) / side;
+  int64_t lines = call.sizes[0];
+  for (const int64_t size : call.sizes.subspan(1)) launch.blocks *= size, lines *= size;
+  for (const Operand& operand : call.operands) {
+    Operand in_order = operand;
+    const auto strides = kernel_strides(operand, axis);
+    in_order.strides = strides;
+    buffers.push_back(buffer_argument(in_order));
+    const int64_t elements = lines * (operand.strides.back() == 0 ? 1 : call.length);
+    launch.bytes += static_cast<double>(elements * static_cast<int64_t>(tile::size_of(operand.dtype)));
+  }
+  scalars.assign(call.numbers.begin(), call.numbers.end());
+  return launch;
+}
+
+}  // namespace anynpu::ops

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "ops/operand.h"
+#include "tile/lane.h"
+
+namespace anynpu::ops {
+
+/// Elements of any type in memory, read and written as numbers.
+class Elements {
+ public:
+  Elements(DType dtype, size_t count) : dtype_(dtype), bytes_(count * tile::size_of(dtype)) {}
+  void* data() { return bytes_.data(); }
+  DType dtype() const { return dtype_; }
+  size_t count() const { return bytes_.size() / tile::size_of(dtype_); }
+
+  template <class N>  // double or int64_t
+  N get(size_t i) const {
+    return tile::visit(dtype_, [&]<class T>(std::type_identity<T>) {
+      T value;
+      std::memcpy(&value, bytes_.data() + i * sizeof(T), sizeof(T));
+      return static_cast<N>(tile::widen(value));
+    });
+  }
+  template <class N>
+  void set(size_t i, N number) {
+    tile::visit(dtype_, [&]<class T>(std::type_identity<T>) {
+      const T value = tile::convert<T>(number);
+      std::memcpy(bytes_.data() + i * sizeof(T), &value, sizeof(T));
+    });
+  }
+  /// The same values; NaNs are equal whatever their bits.
+  bool operator==(const Elements& other) const {
+    for (size_t i = 0; i < count(); ++i) {
+      const bool nan = !tile::kBits.contains(dtype_) && std::isnan(get<double>(i));
+      const size_t size = tile::size_of(dtype_);
+      if (nan ? !std::isnan(other.get<double>(i))
+              : std::memcmp(&bytes_[i * size], &other.bytes_[i * size], size) != 0)
+        return false;
+    }
+    return true;
+  }
+
+ private:
+  DType dtype_;
+  std::vector<char> bytes_;
+};
+
+inline bool is_integer(DType dtype) { return tile::kBits.contains(dtype); }
+
+/// The unit of the last place of `number` in that type.
+inline double ulp(DType dtype, double number) {
+  const int digits = dtype == DType::kF64 ? 53 : dtype == DType::kF32 ? 24 : dtype == DType::kF16 ? 11 : 8;
+  const int least = dtype == DType::kF16 ? -14 : dtype == DType::kF64 ? -1022 : -126;
+  const int exponent = std::max(number == 0 ? least : std::ilogb(number), least);
+  return std::ldexp(1.0, exponent - digits + 1);
+}
+
+/// A number between, or now and then one of those that formulas treat apart.
+template <class Random>
+double some_number(Random& random, double least, double most) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kSpecial[] = {0.0, -0.0, kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN()};
+  if (random() % 20 == 0) return kSpecial[random() % 5];
+  return least + (most - least) * static_cast<double>(random() % (1 << 20)) / (1 << 20);
+}
+
+}  // namespace anynpu::ops
