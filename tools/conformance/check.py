@@ -18,7 +18,7 @@ from .compare import (
     Call,
     Mover,
     Observed,
-    difference,
+    difference_from_cpu,
     differing_values,
     is_plain,
     observe,
@@ -194,7 +194,7 @@ def check(unit: Unit, on_npu: Callable[[], None] = lambda: None) -> Outcome:
         on_npu()
         torch_npu.reset_fallback_stats()
         for call, cpu in zip(calls, expected, strict=True):
-            if text := difference(observe(call, "npu"), cpu):
+            if text := difference_from_cpu(call, observe(call, "npu"), cpu):
                 return Outcome("failed", f"{call.label}: {text}" if call.label else text)
         if copied := torch_npu.fallback_stats()["fallback_copies"]:
             return Outcome("failed", f"{copied} results were copied into device memory")

@@ -49,10 +49,16 @@ void enqueue(const LineCall& call, const Tensor& on, OpCounter& counter) {
   });
 }
 
-/// Runs `op` on the lines along dimension `dim` of tensors of one shape: the results, then the operands.
+/// Runs `op` on the lines along dimension `dim` of tensors of one shape: the results, then the operands. One
+/// without dimensions is a line of one element.
 void run_along(const LineOp& op, int64_t dim, at::ArrayRef<Tensor> tensors, OpCounter& counter) {
   const Tensor& shape = tensors.front();
   if (shape.numel() == 0) return;
+  if (shape.dim() == 0) {
+    c10::SmallVector<Tensor, 3> lines;
+    for (const Tensor& tensor : tensors) lines.push_back(tensor.view({1}));
+    return run_along(op, 0, lines, counter);
+  }
   at::TensorIteratorConfig config;
   config.check_all_same_dtype(false).resize_outputs(false);
   config.declare_static_shape(shape.sizes(), /*squash_dims=*/dim);
