@@ -14,6 +14,9 @@ Opcode row_opcode(Opcode opcode) {
   return opcode >= Opcode::kColSum ? static_cast<Opcode>(static_cast<int>(opcode) - kApart) : opcode;
 }
 
+/// How many blocks the elements of an extent are reduced in; none are one empty block.
+Index blocks_of(const Index& extent) { return max(1, ceil_div(extent, tile::kReduceBlock)); }
+
 }  // namespace
 
 // Reductions along columns: kReduceLanes running states, in vectors.
@@ -25,8 +28,7 @@ void KernelEmitter::reduced_columns(const ColumnLoop& loop, llvm::Value* r, llvm
   std::vector<Running> running;
   for (const Instruction* part : loop.parts)
     if (is_row_reduction(*part))
-      running.push_back(
-          make_running(*part, vectors, one_block ? Index(1) : ceil_div(loop.cols, tile::kReduceBlock)));
+      running.push_back(make_running(*part, vectors, one_block ? Index(1) : blocks_of(loop.cols)));
   const auto one = [&](llvm::Value* begin, llvm::Value* end, llvm::Value* number) {
     reduce_block(loop, r, running, begin, end);
     for (Running& each : running) finish_block(each, number);
@@ -34,7 +36,6 @@ void KernelEmitter::reduced_columns(const ColumnLoop& loop, llvm::Value* r, llvm
   if (one_block) {
     one(i64(0), cols, i64(0));
   } else {
-    // Nothing is reduced to the identity, as one empty block.
     llvm::Value* last = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, cols, i64(1));
     for_range(i64(0), last, tile::kReduceBlock, [&](llvm::Value* begin) {
       llvm::Value* end =
@@ -199,8 +200,7 @@ void KernelEmitter::start_column_reduction(const Instruction& instruction) {
     columns.cols = shape.cols;
     for (const DType component : Elements::components(opcode, shape.dtype)) {
       columns.states.push_back(new_region(tile::kReduceLanes, shape.cols, component));
-      columns.partial.push_back(
-          new_region(max(1, ceil_div(shape.rows, tile::kReduceBlock)), shape.cols, component));
+      columns.partial.push_back(new_region(blocks_of(shape.rows), shape.cols, component));
     }
   }
   fill_states(instruction, columns);

@@ -77,8 +77,9 @@ class Scheduler {
   struct Facts {
     Storage storage = Storage::kComputed;
     const Instruction* definition = nullptr;
-    int home = kNone;  ///< the loop that it belongs to
-    int cost = 0;      ///< of computing it from memory and registers
+    std::vector<Step>* scope = nullptr;  ///< the steps of the body that defines it
+    int home = kNone;                    ///< the loop that it belongs to
+    int cost = 0;                        ///< of computing it from memory and registers
   };
   static constexpr int kNone = -1;
 
@@ -104,7 +105,10 @@ class Scheduler {
   }
 
   void place(const Instruction& instruction) {
-    for (const Value result : instruction.results) facts(result).definition = &instruction;
+    for (const Value result : instruction.results) {
+      facts(result).definition = &instruction;
+      facts(result).scope = steps_;
+    }
     switch (instruction.opcode) {
       case Opcode::kLoop:
         return place_loop(instruction);
@@ -158,8 +162,27 @@ class Scheduler {
   void require_in_memory(Value value) {
     Facts& facts = this->facts(value);
     if (facts.storage != Storage::kComputed || facts.definition == nullptr) return;
-    if (facts.home == kNone) place_in_nest(*facts.definition);
+    if (facts.home == kNone) {
+      if (facts.scope == steps_)
+        place_in_nest(*facts.definition);
+      else
+        place_ahead(*facts.definition, *facts.scope);
+    }
     for (const Value result : facts.definition->results) kept_.insert(result);
+  }
+
+  /// In the body that defines it, ahead of the loop that is being walked: whether that runs or not, what
+  /// comes after it finds the value in memory.
+  void place_ahead(const Instruction& instruction, std::vector<Step>& scope) {
+    std::vector<Step>* const steps = std::exchange(steps_, &scope);
+    const int nest = std::exchange(nest_, kNone);
+    const Index rows = rows_;
+    auto accesses = std::exchange(accesses_, {});
+    place_in_nest(instruction);
+    steps_ = steps;
+    nest_ = nest;
+    rows_ = rows;
+    accesses_ = std::move(accesses);
   }
 
   /// Cheap, and from nothing that changes: computed wherever it is used, and in no loop of its own.

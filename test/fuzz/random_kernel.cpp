@@ -21,7 +21,7 @@ class Generator {
  public:
   explicit Generator(uint64_t seed) : random_(seed), builder_("random") {}
 
-  RandomKernel run() {
+  Workload run() {
     choose_shape();
     const int loads = between(1, 4);
     for (int i = 0; i < loads; ++i) values_.push_back(load());
@@ -29,11 +29,7 @@ class Generator {
     for (int i = 0; i < operations; ++i) operate(true);
     const int stores = between(1, 3);
     for (int i = 0; i < stores; ++i) store(pick());
-    RandomKernel made;
-    made.kernel = builder_.finish();
-    made.written = written_;
-    make_memory(made);
-    return made;
+    return make_workload(builder_.finish(), {row_count_, col_count_}, Layout::kRandom, random_);
   }
 
  private:
@@ -73,38 +69,13 @@ class Generator {
     }
   }
 
-  struct Memory {
-    int64_t rows, cols, row_stride, col_stride, elements;
-  };
-
-  /// A buffer of ?r or 1 rows and ?c or 1 columns, laid out in one of several ways.
-  int buffer(DType dtype, bool one_row, bool one_col, bool may_repeat) {
-    const int64_t rows = one_row ? 1 : row_count_, cols = one_col ? 1 : col_count_;
-    const Index row_size = one_row ? Index(1) : *r_, col_size = one_col ? Index(1) : *c_;
-    Memory memory = {rows, cols, cols, 1, rows * cols};
-    std::vector<std::optional<int64_t>> strides = {std::nullopt, 1};
-    switch (between(0, may_repeat ? 5 : 3)) {
-      case 0:
-      case 1:
-        break;
-      case 2:  // transposed
-        memory = {rows, cols, 1, rows, rows * cols};
-        strides = {std::nullopt, std::nullopt};
-        break;
-      case 3:  // every third element of rows that are apart
-        memory = {rows, cols, 3 * cols + 5, 3, rows * (3 * cols + 5)};
-        strides = {std::nullopt, std::nullopt};
-        break;
-      case 4:  // one column, repeated
-        memory = {rows, cols, 1, 0, rows};
-        strides = {std::nullopt, 0};
-        break;
-      default:  // one row, repeated
-        memory = {rows, cols, 0, 1, cols};
-        strides = {std::nullopt, 1};
-    }
-    memories_.push_back(memory);
-    return builder_.buffer("b" + std::to_string(memories_.size()), dtype, {row_size, col_size}, strides);
+  /// A buffer of ?r or 1 rows and ?c or 1 columns. `repeats`: may be one column, over and over.
+  int buffer(DType dtype, bool one_row, bool one_col, bool repeats) {
+    const Index rows = one_row ? Index(1) : *r_, cols = one_col ? Index(1) : *c_;
+    std::optional<int64_t> stride = 1;
+    if (chance(50)) stride = std::nullopt;
+    if (repeats && chance(15)) stride = 0;
+    return builder_.buffer("b" + std::to_string(++buffers_), dtype, {rows, cols}, {std::nullopt, stride});
   }
 
   Expr load() {
@@ -302,7 +273,6 @@ class Generator {
     const bool one_col = value.type().cols.is(1);
     const bool adds = kNumbers.contains(value.dtype()) && chance(15);
     const int to = buffer(value.dtype(), false, one_col, false);
-    written_.push_back(static_cast<size_t>(to));
     std::vector<Place> places = {first_row_, Index(0)};
     if (!one_col && chance(10)) places[1] = positions(value.type().cols);
     std::optional<Expr> mask;
@@ -313,68 +283,17 @@ class Generator {
       builder_.store(to, places, value, mask);
   }
 
-  // Memory.
-
-  void make_memory(RandomKernel& made) {
-    made.arguments.sizes = {row_count_, col_count_};
-    for (size_t i = 0; i < memories_.size(); ++i) {
-      const Memory& memory = memories_[i];
-      const DType dtype = made.kernel.buffers[i].dtype;
-      const auto elements = static_cast<size_t>(std::max<int64_t>(memory.elements, 1) + 3);
-      std::vector<std::byte> bytes(elements * size_of(dtype));
-      visit(dtype, [&]<class T>(std::type_identity<T>) {
-        for (size_t k = 0; k < elements; ++k) {
-          const T element = convert<T>(element_value());
-          std::memcpy(bytes.data() + k * sizeof(T), &element, sizeof(T));
-        }
-      });
-      made.memory.push_back(std::move(bytes));
-      made.arguments.buffers.push_back({made.memory.back().data(), {memory.row_stride, memory.col_stride}});
-    }
-  }
-  double element_value() {
-    constexpr double kInf = std::numeric_limits<double>::infinity();
-    if (chance(4)) return one_of(std::array{0.0, -0.0, kInf, -kInf, std::nan(""), 1e-40, -3e38, 1e10});
-    return chance(30) ? between(-300, 300) : std::normal_distribution<double>(0, 3)(random_);
-  }
-
   std::mt19937_64 random_;
   Builder builder_;
   std::optional<Index> r_, c_;
   Index rows_ = 1, first_row_ = 0;
   int64_t row_count_ = 1, col_count_ = 1;
   std::vector<Expr> values_;
-  std::vector<Memory> memories_;
-  std::vector<size_t> written_;
+  int buffers_ = 0;
 };
 
 }  // namespace
 
-Arguments RandomKernel::on_copies(std::vector<std::vector<std::byte>>& copies) const {
-  copies = memory;
-  Arguments copied = arguments;
-  for (const size_t i : written) copied.buffers[i].data = copies[i].data();
-  return copied;
-}
-
-RandomKernel random_kernel(uint64_t seed) { return Generator(seed).run(); }
-
-std::string difference(const RandomKernel& random, const std::vector<std::vector<std::byte>>& expected,
-                       const std::vector<std::vector<std::byte>>& actual) {
-  std::ostringstream out;
-  for (const size_t i : random.written)
-    visit(random.kernel.buffers[i].dtype, [&]<class T>(std::type_identity<T>) {
-      for (size_t k = 0; k < expected[i].size() / sizeof(T) && out.tellp() < 400; ++k) {
-        T x, y;
-        std::memcpy(&x, expected[i].data() + k * sizeof(T), sizeof(T));
-        std::memcpy(&y, actual[i].data() + k * sizeof(T), sizeof(T));
-        if (std::memcmp(&x, &y, sizeof(T)) == 0) continue;
-        const auto a = convert<double>(x), b = convert<double>(y);
-        if (std::isnan(a) && std::isnan(b)) continue;
-        out << "%" << random.kernel.buffers[i].name << " element " << k << ": " << a << ", not " << b << "\n";
-      }
-    });
-  return out.str();
-}
+Workload random_kernel(uint64_t seed) { return Generator(seed).run(); }
 
 }  // namespace anynpu::tile
