@@ -10,7 +10,7 @@ std::shared_ptr<const jit::Compiled> KernelTable::find(const Key& key,
     std::shared_lock lock(mutex_);
     if (const auto found = kernels_.find(key.bytes_); found != kernels_.end()) return found->second;
   }
-  auto compiled = jit::compile(make());
+  auto compiled = jit::compiled(make());
   std::unique_lock lock(mutex_);
   return kernels_.emplace(key.bytes_, std::move(compiled)).first->second;
 }

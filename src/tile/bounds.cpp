@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "tile/interpret.h"
+
 namespace anynpu::tile {
 namespace {
 
@@ -43,9 +45,9 @@ Interval combine(Kind kind, Interval a, Interval b) {
 
 }  // namespace
 
-Bounds::Bounds(const Kernel& kernel, const Arguments& arguments)
-    : arguments_(arguments),
-      block_{0, std::max<int64_t>(blocks_of(kernel, arguments) - 1, 0)},
+Bounds::Bounds(const Kernel& kernel, std::span<const int64_t> sizes)
+    : sizes_(sizes),
+      block_{0, std::max<int64_t>(blocks_of(kernel, sizes) - 1, 0)},
       counters_(static_cast<size_t>(kernel.counters), {0, 0}) {
   add_loops(kernel.body);
 }
@@ -66,7 +68,7 @@ Interval Bounds::of(const Index& index) const {
     case Kind::kConstant:
       return {index.value(), index.value()};
     case Kind::kSize:
-      return {arguments_.sizes[at], arguments_.sizes[at]};
+      return {sizes_[at], sizes_[at]};
     case Kind::kBlock:
       return block_;
     case Kind::kCounter:

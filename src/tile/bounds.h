@@ -1,6 +1,9 @@
 #pragma once
 
-#include "tile/interpret.h"
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "tile/ir.h"
 
 namespace anynpu::tile {
@@ -10,16 +13,17 @@ struct Interval {
   int64_t least, greatest;
 };
 
-/// Of an index in a call: over all blocks and all turns of loops. Scalars may have any value.
+/// Of an index in a call with these sizes, which must outlive it: over all blocks and all turns of loops.
+/// Scalars may have any value.
 class Bounds {
  public:
-  Bounds(const Kernel& kernel, const Arguments& arguments);
+  Bounds(const Kernel& kernel, std::span<const int64_t> sizes);
   Interval of(const Index& index) const;
 
  private:
   void add_loops(const Body& body);
 
-  const Arguments& arguments_;
+  const std::span<const int64_t> sizes_;
   Interval block_;
   std::vector<Interval> counters_;
 };

@@ -460,9 +460,8 @@ void check_arguments(const Kernel& kernel, const Arguments& arguments) {
   }
 }
 
-int64_t blocks_of(const Kernel& kernel, const Arguments& arguments) {
-  return kernel.grid.evaluate(
-      [&](const Index& leaf) { return arguments.sizes[static_cast<size_t>(leaf.value())]; });
+int64_t blocks_of(const Kernel& kernel, std::span<const int64_t> sizes) {
+  return kernel.grid.evaluate([&](const Index& leaf) { return sizes[static_cast<size_t>(leaf.value())]; });
 }
 
 void raise_fault(const Kernel& kernel, const Arguments& arguments, const Fault& fault) {
@@ -480,7 +479,7 @@ void interpret(const Kernel& kernel, const Arguments& arguments, int64_t first, 
 
 void interpret(const Kernel& kernel, const Arguments& arguments) {
   check_arguments(kernel, arguments);
-  interpret(kernel, arguments, 0, blocks_of(kernel, arguments));
+  interpret(kernel, arguments, 0, blocks_of(kernel, arguments.sizes));
 }
 
 }  // namespace anynpu::tile

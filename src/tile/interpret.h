@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tile/ir.h"
@@ -25,8 +26,8 @@ struct Arguments {
 /// Raises kInvalidArgument unless the arguments fit the kernel.
 void check_arguments(const Kernel& kernel, const Arguments& arguments);
 
-/// The number of blocks in the grid.
-int64_t blocks_of(const Kernel& kernel, const Arguments& arguments);
+/// The number of blocks in the grid, in a call with these sizes.
+int64_t blocks_of(const Kernel& kernel, std::span<const int64_t> sizes);
 
 /// A position that a kernel computed from data, and that its buffer does not have. Others were done.
 struct Fault {

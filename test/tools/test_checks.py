@@ -34,7 +34,7 @@ def tree(tmp_path, monkeypatch):
         ("src/runtime/a.h", '"acl/acl.h"', "not for runtime"),
         ("torch_npu/csrc/a.cpp", '"acl/acl.h"', "not for torch_npu"),
         ("src/ops/a.h", "<c10/core/Device.h>", "only torch_npu/csrc includes torch"),
-        ("src/ops/a.h", '"llvm/IR/Module.h"', "only src/jit includes LLVM"),
+        ("src/jit/a.h", '"llvm/IR/Module.h"', "only src/jit/codegen includes LLVM"),
         ("src/misc/a.h", "<vector>", "no layer"),
     ],
 )

@@ -54,7 +54,8 @@ def run(context: typer.Context) -> None:
     if not context.args or context.args[0].startswith("-"):
         raise typer.BadParameter("which command? ./dev run CMD…", param_hint="CMD")
     build.build("release", quiet=True)
-    os.environ["PATH"] = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
+    own = (ROOT / ".venv/bin", build.folder("release") / "tools")
+    os.environ["PATH"] = os.pathsep.join([*map(str, own), os.environ["PATH"]])
     os.environ["VIRTUAL_ENV"] = str(ROOT / ".venv")
     os.chdir(os.environ.get("OLDPWD", "."))  # ./dev itself works in the project's folder
     try:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "jit/kernel_emitter.h"
+#include "jit/codegen/kernel_emitter.h"
 
 namespace anynpu::jit {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "jit/code.h"
+#include "jit/codegen/emit.h"
 #include "tile/lane.h"
 
 namespace anynpu::jit {

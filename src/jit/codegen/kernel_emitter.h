@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "jit/code.h"
-#include "jit/elements.h"
+#include "jit/codegen/elements.h"
+#include "jit/codegen/emit.h"
+#include "jit/codegen/schedule.h"
 
 namespace anynpu::jit {
 

@@ -1,4 +1,4 @@
-#include "jit/schedule.h"
+#include "jit/codegen/schedule.h"
 
 #include <algorithm>
 #include <iterator>

@@ -10,6 +10,13 @@
 
 namespace anynpu::jit {
 
+/// How a processor is compiled for.
+struct Target {
+  std::string triple, cpu, features;  ///< as LLVM names them
+  int lanes;                          ///< elements that are computed at once
+  bool masks;                         ///< has loads and stores of a part of a vector, for all types
+};
+
 /// LLVM IR of a verified kernel, as a function of that name and of KernelFunction's type, and the scratch
 /// memory that it takes.
 struct Emitted {
@@ -18,10 +25,5 @@ struct Emitted {
 };
 Emitted emit(const tile::Kernel& kernel, const Target& target, llvm::LLVMContext& context,
              const std::string& name);
-
-/// Reduces `count` states of a reduction to the first of them; of each component an array, whose elements are
-/// `stride` apart. Compiled code calls it where there is more than one block.
-extern "C" void anynpu_jit_reduce(int opcode, int dtype, void* const* components, int64_t count,
-                                  int64_t stride);
 
 }  // namespace anynpu::jit

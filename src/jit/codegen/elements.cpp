@@ -1,9 +1,9 @@
-#include "jit/elements.h"
+#include "jit/codegen/elements.h"
 
 #include <cmath>
 
 #include "base/error.h"
-#include "jit/lanes.h"
+#include "jit/codegen/lanes.h"
 
 namespace anynpu::jit {
 

@@ -1,8 +1,8 @@
-#include "jit/emit.h"
+#include "jit/codegen/emit.h"
 
 #include <utility>
 
-#include "jit/kernel_emitter.h"
+#include "jit/codegen/kernel_emitter.h"
 
 namespace anynpu::jit {
 

@@ -1,4 +1,4 @@
-#include "jit/kernel_emitter.h"
+#include "jit/codegen/kernel_emitter.h"
 
 #include "base/error.h"
 
@@ -13,8 +13,8 @@ KernelEmitter::KernelEmitter(const Kernel& kernel, const Target& target, llvm::M
       b(module.getContext()),
       e(b, module) {
   function_ = llvm::Function::Create(
-      llvm::FunctionType::get(b.getVoidTy(), {b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty(), b.getPtrTy()},
-                              false),
+      llvm::FunctionType::get(
+          b.getVoidTy(), {b.getPtrTy(), b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty(), b.getPtrTy()}, false),
       llvm::Function::ExternalLinkage, name, module);
 }
 
@@ -22,7 +22,7 @@ std::vector<Scratch> KernelEmitter::run() {
   b.SetInsertPoint(Block::Create(b.getContext(), "entry", function_));
   entry_ = b.GetInsertBlock();
   load_arguments();
-  for_range(function_->getArg(1), function_->getArg(2), 1, [&](llvm::Value* block) {
+  for_range(function_->getArg(2), function_->getArg(3), 1, [&](llvm::Value* block) {
     block_ = block;
     steps(schedule_.steps);
   });
@@ -97,7 +97,10 @@ void KernelEmitter::load_arguments() {
 
 Region KernelEmitter::new_region(const Index& rows, const Index& cols, DType dtype) {
   scratch_.push_back({rows, cols, dtype});
-  return {argument(first_scratch_ + scratch_.size() - 1, true), padded(index(cols)), dtype};
+  llvm::Value* offset = argument(first_scratch_ + scratch_.size() - 1);
+  llvm::IRBuilder<> at_entry(entry_, std::next(llvm::cast<llvm::Instruction>(offset)->getIterator()));
+  llvm::Value* data = at_entry.CreateGEP(at_entry.getInt8Ty(), function_->getArg(1), offset);
+  return {data, padded(index(cols)), dtype};
 }
 
 llvm::Value* KernelEmitter::padded(llvm::Value* count) {

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "jit/kernel_emitter.h"
+#include "jit/codegen/kernel_emitter.h"
 
 namespace anynpu::jit {
 
@@ -95,7 +95,7 @@ void KernelEmitter::check(Access& access, const Instruction& instruction, int d,
 }
 
 void KernelEmitter::fault(int buffer, int dimension, llvm::Value* position) {
-  llvm::Value* at = function_->getArg(3);
+  llvm::Value* at = function_->getArg(4);
   b.CreateStore(b.getInt32(static_cast<uint32_t>(buffer)), at);
   b.CreateStore(b.getInt32(static_cast<uint32_t>(dimension)),
                 b.CreateConstGEP1_64(b.getInt8Ty(), at, offsetof(tile::Fault, dimension)));

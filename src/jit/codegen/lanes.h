@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "jit/elements.h"
+#include "jit/codegen/elements.h"
 #include "tile/math.h"
 
 namespace anynpu::jit {

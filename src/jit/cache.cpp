@@ -1,0 +1,115 @@
+#include "jit/cache.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <utility>
+
+#include "base/error.h"
+#include "base/fork.h"
+#include "base/options.h"
+#include "jit/build_id.h"
+#include "jit/compiled.h"
+#include "jit/loader.h"
+#include "tile/text.h"
+#include "tile/verify.h"
+
+namespace anynpu::jit {
+namespace {
+
+const Option cache_dir("ANYNPU_CACHE_DIR", "",
+                       "folder in which compiled kernels are kept from one process to the next, readable by "
+                       "its user only; off: none; default: $XDG_CACHE_HOME/anynpu or ~/.cache/anynpu");
+const Option cache_bytes("ANYNPU_CACHE_BYTES", "256M",
+                         "from how many bytes on the compiled kernels in ANYNPU_CACHE_DIR that were not used "
+                         "for longest are removed");
+
+std::string cache_folder() {
+  const std::string given = cache_dir.text();
+  if (given == "off") return "";
+  if (!given.empty()) return given;
+  const auto from = [](const char* variable, const char* below) {
+    const char* const value = std::getenv(variable);
+    return value == nullptr || *value != '/' ? std::string() : std::string(value) + below;
+  };
+  const std::string folder = from("XDG_CACHE_HOME", "/anynpu");
+  return folder.empty() ? from("HOME", "/.cache/anynpu") : folder;
+}
+
+Code compile_code(const tile::Kernel& kernel, Isa isa) { return compiler().compile(kernel, isa); }
+
+KernelCache* make_cache() {
+  const std::string folder = cache_folder();
+  DiskCache* const disk = folder.empty() ? nullptr : new DiskCache(folder, cache_bytes.integer());
+  return new KernelCache(disk, compile_code);
+}
+
+}  // namespace
+
+KernelCache::KernelCache(DiskCache* disk, Compile compile) : disk_(disk), compile_(std::move(compile)) {
+  hold_in_forks(mutex_);
+}
+
+std::shared_ptr<const Compiled> KernelCache::get(const tile::Kernel& kernel, Isa isa) {
+  tile::verify(kernel);  // before its text is taken
+  const std::string key = concat(kBuildId, "\nisa ", static_cast<int>(isa), '\n', print(kernel));
+  std::unique_lock lock(mutex_);
+  Entry& entry = entries_[key];  // which stays where it is
+  const int process = ::getpid();
+  while (entry.compiled == nullptr && entry.compiling == process) {
+    const auto done = entry.done;  // keeps it, for threads that a fork leaves behind, too
+    done->wait(lock);
+  }
+  if (entry.compiled != nullptr) return entry.compiled;
+  entry.compiling = process;
+  entry.done = std::make_shared<std::condition_variable>();
+  lock.unlock();
+  const auto finish = [&](std::shared_ptr<const Compiled> made) {
+    lock.lock();
+    entry.compiling = 0;
+    entry.compiled = std::move(made);
+    entry.done->notify_all();
+  };
+  try {
+    finish(make(kernel, isa, key));
+  } catch (...) {
+    finish(nullptr);
+    throw;
+  }
+  return entry.compiled;
+}
+
+std::shared_ptr<const Compiled> KernelCache::make(const tile::Kernel& kernel, Isa isa,
+                                                  const std::string& key) {
+  if (disk_ != nullptr)
+    if (const auto found = disk_->find(key)) return loaded(kernel, code_of(*found));
+  const Code code = compile_(kernel, isa);
+  if (disk_ != nullptr) disk_->store(key, to_bytes(code));
+  return loaded(kernel, code);
+}
+
+std::shared_ptr<const Compiled> compiled(const tile::Kernel& kernel) {
+  static std::atomic<KernelCache*> cache;
+  return made_once(cache, make_cache).get(kernel, isa_of_machine());
+}
+
+std::shared_ptr<const Compiled> compile(tile::Kernel kernel, Isa isa) {
+  tile::verify(kernel);
+  const Code code = compile_code(kernel, isa);
+  return loaded(std::move(kernel), code);
+}
+
+std::string code_text(const tile::Kernel& kernel, Stage stage, Isa isa) {
+  tile::verify(kernel);
+  return compiler().text(kernel, stage, isa);
+}
+
+Isa isa_of_machine() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+             ? Isa::kAvx512
+             : Isa::kAvx2;
+}
+
+}  // namespace anynpu::jit
