@@ -86,13 +86,55 @@ PYTHON_FILES = {
 }
 
 
-@pytest.mark.parametrize("body, expected", PYTHON_FILES.values(), ids=PYTHON_FILES)
-def test_python_file(tmp_path, body, expected):
+@pytest.fixture
+def folder(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "test_file.py").write_text("import os\nimport pytest\n" + body)
     (folder / "pytest.ini").write_text("[pytest]\n")
+    return folder
+
+
+@pytest.mark.parametrize("body, expected", PYTHON_FILES.values(), ids=PYTHON_FILES)
+def test_python_file(folder, body, expected):
+    (folder / "test_file.py").write_text("import os\nimport pytest\n" + body)
     assert runners.pytest(str(folder), "-p", "no:cacheprovider") == expected
+
+
+def test_python_files_in_workers(folder):
+    """A crash is a failure of the test, and loses none of the others."""
+    for name, (body, _) in PYTHON_FILES.items():
+        (folder / f"test_{name.replace(' ', '_')}.py").write_text("import os\nimport pytest\n" + body)
+    counts = runners.pytest(
+        str(folder), "-p", "no:cacheprovider", "--continue-on-collection-errors", workers=2
+    )
+    counts.failures.sort()
+    assert counts == Counts(
+        *(2, 4, 1),
+        [
+            "test_cannot_be_imported.py",
+            "test_crashes.py::test_crash",
+            "test_mixed.py::test_bad",
+            "test_mixed.py::test_odd",
+        ],
+    )
+
+
+def test_python_tests_that_run_when_all_is_killed_are_named(folder):
+    """Each waits until both are reported to run; then one kills the controller of the workers."""
+    wait = (
+        "import os, pathlib, time\n"
+        "report = pathlib.Path(os.environ['ANYNPU_PYTEST_REPORT'])\n"
+        "def wait():\n"
+        "    limit = time.monotonic() + 60\n"
+        "    while not report.exists() or report.read_text().count('started') < 2:\n"
+        "        assert time.monotonic() < limit\n"
+        "        time.sleep(0.01)\n"
+    )
+    (folder / "test_a.py").write_text(wait + "def test_a(): wait(); os.kill(os.getppid(), 9)\n")
+    (folder / "test_b.py").write_text(wait + "def test_b(): wait(); time.sleep(60)\n")
+    counts = runners.pytest(str(folder), "-p", "no:cacheprovider", workers=2)
+    name = "pytest-folder was ended by SIGKILL in test_a.py::test_a, test_b.py::test_b"
+    assert counts == Counts(0, 1, 0, [name])
 
 
 @pytest.mark.parametrize(

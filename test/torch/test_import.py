@@ -24,13 +24,13 @@ ORDERS = [
 
 @pytest.mark.parametrize("autoload", [None, "1", "0"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_import_order(python, order, autoload):
+def test_import_order(fresh_python, order, autoload):
     code = f"""
 {order}; import torch
 found = hasattr(torch, "npu")
 print(found, found and torch.npu.device_count(), found and torch.npu.is_initialized())
 """
-    done = python(code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "ANYNPU_DEVICES": "3"})
+    done = fresh_python(code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "ANYNPU_DEVICES": "3"})
     loaded = autoload != "0" or order != "import torch"
     assert done.stdout.split() == (["True", "3", "False"] if loaded else ["False"] * 3)
     assert "circular" not in done.stderr and "Error" not in done.stderr
@@ -99,40 +99,42 @@ def broken_copy(tmp_path):
     return str(package.parent)
 
 
-def test_a_library_that_is_missing_is_named(python, tmp_path):
+def test_a_library_that_is_missing_is_named(fresh_python, tmp_path):
     package = tmp_path / "site" / "torch_npu"
     shutil.copytree(Path(torch_npu.__file__).parent, package, ignore=shutil.ignore_patterns("csrc"))
     code = f"import sys; sys.path.insert(0, {str(package.parent)!r}); import torch_npu"
-    done = python(code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "LD_LIBRARY_PATH": None}, exit_code=1)
+    done = fresh_python(
+        code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "LD_LIBRARY_PATH": None}, exit_code=1
+    )
     last_line = done.stderr.strip().splitlines()[-1]
     for part in ("libanynpu.so", "anynpu/lib64", "reinstall anynpu", "TORCH_DEVICE_BACKEND_AUTOLOAD=0"):
         assert part in last_line
 
 
-def test_library_that_cannot_be_loaded_is_named(python, broken_copy):
+def test_library_that_cannot_be_loaded_is_named(fresh_python, broken_copy):
     code = f"import sys; sys.path.insert(0, {broken_copy!r}); import torch_npu"
-    done = python(code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, exit_code=1)
+    done = fresh_python(code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, exit_code=1)
     last_line = done.stderr.strip().splitlines()[-1]
     assert last_line.startswith("RuntimeError: torch_npu cannot load its native library")
     assert Path(torch_npu._C.__file__).name in last_line and "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in last_line
 
 
-def test_library_that_cannot_be_loaded_leaves_torch_usable(python, broken_copy):
+def test_library_that_cannot_be_loaded_leaves_torch_usable(fresh_python, broken_copy):
     start = (
         f"import sys; sys.path.insert(0, {broken_copy!r}); import torch; print(torch.ones(2).sum().item())"
     )
-    done = python(start, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}, exit_code=1)
+    done = fresh_python(start, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}, exit_code=1)
     assert "torch_npu cannot load its native library" in done.stderr
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stderr.strip().splitlines()[-1]
-    assert python(start, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout == "2.0\n"
+    assert fresh_python(start, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout == "2.0\n"
 
 
-def test_option_that_cannot_be_read_is_named(python):
+def test_option_that_cannot_be_read_is_named(fresh_python):
     code = """
 try:
     import torch_npu
 except RuntimeError as error:
     print(error if error.__cause__ is None else error.__cause__)
 """
-    done = python(code, env={"ANYNPU_DEVICES": "many"})
+    done = fresh_python(code, env={"ANYNPU_DEVICES": "many"})
     assert "ANYNPU_DEVICES" in done.stdout and "'many'" in done.stdout

@@ -11,6 +11,11 @@ def write(test: str, outcome: str) -> None:
         report.write(json.dumps({"test": test, "outcome": outcome}) + "\n")
 
 
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):  # of pytest-xdist, whose controller hears of the same tests
+        config.pluginmanager.unregister(name="devtools.pytest_report")
+
+
 def pytest_runtest_logstart(nodeid):
     write(nodeid, "started")
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rich.console import Console
 from . import ROOT, build
 
 LIMIT = 2400  # seconds for one program, on a machine that does other work too: a hang is a failure
+AT_ONCE = os.cpu_count() or 1  # programs, or workers of pytest
 
 console = Console(highlight=False)
 
@@ -98,40 +100,50 @@ def report_path(name: str, suffix: str) -> Path:
 
 
 def gtest(flavour: str, pattern: str, environment: dict[str, str]) -> Counts:
-    """Every C++ test program of a build."""
+    """Every C++ test program of a build, several at a time."""
     build.build(flavour)
     programs = sorted(path for path in build.folder(flavour).glob("test/test_*") if path.is_file())
-    return sum((gtest_program(flavour, program, pattern, environment) for program in programs), Counts())
+    with console.status(flavour) as status, ThreadPoolExecutor(AT_ONCE) as pool:
+
+        def run(program: Path) -> Counts:
+            return gtest_program(flavour, program, pattern, environment, status.update)
+
+        return sum(pool.map(run, programs), Counts())
 
 
 ROUTINE = ("[ RUN", "[       OK", "[--", "[==", "[  PASSED", "Note: Google Test", "Running main")
 
 
-def gtest_program(flavour: str, program: Path, pattern: str, environment: dict[str, str]) -> Counts:
+def gtest_program(
+    flavour: str,
+    program: Path,
+    pattern: str,
+    environment: dict[str, str],
+    show_progress: Callable[[str], None] = lambda _: None,
+) -> Counts:
+    """One program; in the end shows its output, without what is mere routine."""
     name = f"{flavour}-{program.name}"
     report = report_path(name, "json")
-    running = ""
-    with console.status(name) as status:
+    running, shown = "", []
 
-        def follow(line: str) -> None:
-            """Shows the current test as progress, and of the output what is not mere routine."""
-            nonlocal running
-            mark, _, rest = line.partition("] ")
-            if mark.startswith("[ RUN"):
-                running = rest
-                status.update(f"{name} {running}")
-            elif mark.startswith("[       OK") or mark.startswith("[  FAILED"):
-                running = ""
-            if line and not mark.startswith(ROUTINE):
-                print(line, flush=True)
+    def follow(line: str) -> None:
+        nonlocal running
+        mark, _, rest = line.partition("] ")
+        if mark.startswith("[ RUN"):
+            running = rest
+            show_progress(f"{name} {running}")
+        elif mark.startswith("[       OK") or mark.startswith("[  FAILED"):
+            running = ""
+        if line and not mark.startswith(ROUTINE):
+            shown.append(line)
 
-        ended = run_limited(
-            [str(program), f"--gtest_output=json:{report}", f"--gtest_filter={pattern}"], environment, follow
-        )
+    ended = run_limited(
+        [str(program), f"--gtest_output=json:{report}", f"--gtest_filter={pattern}"], environment, follow
+    )
     counts = read_gtest(name, report) if report.exists() else Counts()
     accepted = {0} if report.exists() else set()
     counts = judge(name, ended, accepted, counts, running)
-    print(f"{name}: {counts.passed} passed, {counts.failed} failed", flush=True)
+    print("\n".join([*shown, f"{name}: {counts.passed} passed, {counts.failed} failed"]), flush=True)
     return counts
 
 
@@ -145,18 +157,24 @@ def read_gtest(name: str, report: Path) -> Counts:
     return counts
 
 
-def pytest(folder: str, *arguments: str) -> Counts:
+def pytest(folder: str, *arguments: str, workers: int = 0) -> Counts:
+    """A folder or file of Python tests, in this many worker processes; 0: in one process."""
     build.build("release")
     name = f"pytest-{Path(folder).name}"
     report = report_path(name, "jsonl")
+    if workers:
+        # Not loadfile, which runs a test that crashes again and again.
+        arguments = ("-n", str(workers), "--dist", "worksteal", *arguments)
     ended = run_limited(
         [sys.executable, "-m", "pytest", "-p", "devtools.pytest_report", folder, *arguments],
         {"ANYNPU_PYTEST_REPORT": str(report)},
     )
-    counts, running = Counts(), ""
+    counts, running = Counts(), set()
     for line in report.read_text().splitlines() if report.exists() else ():
         record = json.loads(line)
-        running = record["test"] if record["outcome"] == "started" else ""
-        if record["outcome"] != "started":
+        if record["outcome"] == "started":
+            running.add(record["test"])
+        else:
+            running.discard(record["test"])
             counts += Counts.of(record["outcome"], record["test"])
-    return judge(name, ended, {0, 5}, counts, running)  # 5: no test was selected
+    return judge(name, ended, {0, 5}, counts, ", ".join(sorted(running)))  # 5: no test was selected

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from . import ROOT, build, lint
-from .runners import Counts, gtest, pytest
+from .runners import AT_ONCE, Counts, gtest, pytest
 
 # A sanitizer's report fails its test.
 SANITIZERS = {
@@ -31,7 +31,9 @@ def run_gtest(flavour: str, k: str | None, without: str = "") -> Counts:
 
 
 def run_pytest(paths: list[str], k: str | None) -> Counts:
-    return pytest(*paths, *(["-k", k] if k else []))
+    """A whole folder in several workers; what is chosen from it is less than they take to start."""
+    whole = k is None and all((ROOT / path).is_dir() for path in paths)
+    return pytest(*paths, *(["-k", k] if k else []), workers=AT_ONCE if whole else 0)
 
 
 def run_tiny(k: str | None) -> Counts:
