@@ -21,9 +21,10 @@ endif()
 target_link_libraries(anynpu_flags INTERFACE Threads::Threads)
 target_include_directories(anynpu_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
-# anynpu_layer(NAME): all .cpp files of the calling folder, as a part of libanynpu.so.
+# anynpu_layer(NAME [FOLDER...]): all .cpp files of the calling folder and of those in it, as a part of libanynpu.so.
 function(anynpu_layer name)
-  file(GLOB sources CONFIGURE_DEPENDS *.cpp */*.cpp)
+  list(TRANSFORM ARGN APPEND /*.cpp OUTPUT_VARIABLE in_folders)
+  file(GLOB sources CONFIGURE_DEPENDS *.cpp ${in_folders})
   add_library(anynpu_${name} OBJECT ${sources})
   target_link_libraries(anynpu_${name} PUBLIC anynpu_flags)
   target_link_libraries(anynpu PRIVATE anynpu_${name})

@@ -118,29 +118,25 @@ Key key_of(const ElementwiseCall& call) {
 
 Launch prepare(const ElementwiseCall& call) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
-  Launch launch;
-  launch.code = table.find(key_of(call), [&] { return elementwise_kernel(call); });
-  auto& [sizes, buffers, scalars] = launch.arguments;
-  sizes.assign(call.sizes.begin(), call.sizes.end());
-  const int64_t cols = std::min(sizes[0], kBlockElements);
-  const int64_t rows = std::max<int64_t>(1, kBlockElements / cols);
-  int64_t elements = 1;
-  for (const int64_t size : call.sizes) elements *= size;
-  launch.blocks = (sizes[0] + cols - 1) / cols;
-  for (size_t d = 1; d < call.sizes.size(); ++d)
-    launch.blocks *= d == 1 ? (sizes[1] + rows - 1) / rows : sizes[d];
-  sizes.push_back(cols);
-  if (call.sizes.size() > 1) sizes.push_back(rows);
-  for (const Operand& operand : call.operands) {
-    if (is_number(operand)) {
-      scalars.push_back(operand.number);
-    } else {
-      buffers.push_back(buffer_argument(operand));
-      launch.bytes += static_cast<double>(elements) * static_cast<double>(tile::size_of(operand.dtype));
-    }
+  const int64_t cols = std::min(call.sizes[0], kBlockElements);
+  jit::PackedArguments arguments;
+  double elements = 1, bytes = 0;
+  for (const int64_t size : call.sizes) {
+    arguments.size(size);
+    elements *= static_cast<double>(size);
   }
-  scalars.insert(scalars.end(), call.numbers.begin(), call.numbers.end());
-  return launch;
+  arguments.size(cols);
+  if (call.sizes.size() > 1) arguments.size(std::max<int64_t>(1, kBlockElements / cols));
+  for (const Operand& operand : call.operands) {
+    if (is_number(operand)) continue;
+    add_buffer(arguments, operand, operand.strides);
+    bytes += elements * static_cast<double>(tile::size_of(operand.dtype));
+  }
+  const DType compute = compute_type(call.common);
+  for (const Operand& operand : call.operands)
+    if (is_number(operand)) arguments.scalar(compute, operand.number);
+  for (const tile::Literal& number : call.numbers) arguments.scalar(compute, number);
+  return {table.find(key_of(call), [&] { return elementwise_kernel(call); }), std::move(arguments), bytes};
 }
 
 }  // namespace anynpu::ops

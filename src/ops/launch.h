@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "jit/jit.h"
 #include "runtime/stream.h"
@@ -9,16 +10,35 @@
 namespace anynpu::ops {
 
 /// A kernel with its arguments.
-struct Launch {
-  std::shared_ptr<const jit::Compiled> code;
-  tile::Arguments arguments;
-  int64_t blocks = 0;
-  double bytes = 0;  ///< that it reads and writes, or as much as its work is worth
+class Launch {
+ public:
+  /// `arguments` are complete but for scratch memory. `bytes` are what it reads and writes, or as much as its
+  /// work is worth.
+  Launch(std::shared_ptr<const jit::Compiled> code, jit::PackedArguments arguments, double bytes)
+      : code_(std::move(code)),
+        arguments_(std::move(arguments)),
+        blocks_(code_->blocks(arguments_)),
+        bytes_(bytes),
+        scratch_(code_->add_scratch(arguments_)) {}
 
+  const jit::Compiled& code() const { return *code_; }
+  const jit::PackedArguments& arguments() const { return arguments_; }
+  int64_t blocks() const { return blocks_; }
+  double bytes() const { return bytes_; }
+
+  /// Runs all blocks; with `threads` other than 1 in parallel, in as many threads at most, 0: no limit.
   void run(int threads) const;
+  void run(int64_t first, int64_t last) const;  ///< those blocks, in the calling thread
+
+ private:
+  std::shared_ptr<const jit::Compiled> code_;
+  jit::PackedArguments arguments_;
+  int64_t blocks_;
+  double bytes_;
+  size_t scratch_;  ///< bytes, for each thread
 };
 
-/// Enqueues it; parallel work has so many threads at most, 0: no limit.
+/// Enqueues it as a task in the lane of its work; in parallel it has so many threads at most, 0: no limit.
 void enqueue(Stream& stream, Launch launch, int threads);
 
 }  // namespace anynpu::ops

@@ -80,13 +80,6 @@ class Block {
   Index length_ = 1, side_ = 1;
 };
 
-/// The strides in the order of a kernel's buffer, which are the innermost first here too.
-std::vector<int64_t> kernel_strides(const Operand& operand, Axis axis) {
-  std::vector<int64_t> strides(operand.strides.begin(), operand.strides.end() - 1);
-  strides.insert(axis == Axis::kCols ? strides.begin() : strides.begin() + 1, operand.strides.back());
-  return strides;
-}
-
 KernelTable::Key key_of(const LineCall& call) {
   KernelTable::Key key;
   key.add(&call.op);
@@ -130,29 +123,27 @@ tile::Kernel line_kernel(const LineCall& call) {
 
 Launch prepare(const LineCall& call) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
-  Launch launch;
-  launch.code = table.find(key_of(call), [&] { return line_kernel(call); });
   const Axis axis = axis_of(call);
   const int64_t least = axis == Axis::kCols ? 1 : kLeastSide;
-  const int64_t side =
-      std::min(call.sizes[0], std::max(least, kBlockElements / std::max<int64_t>(1, call.length)));
-  auto& [sizes, buffers, scalars] = launch.arguments;
-  sizes.assign(call.sizes.begin(), call.sizes.end());
-  sizes.push_back(call.length);
-  sizes.push_back(side);
-  launch.blocks = (call.sizes[0] + side - 1) / side;
-  int64_t lines = call.sizes[0];
-  for (const int64_t size : call.sizes.subspan(1)) launch.blocks *= size, lines *= size;
-  for (const Operand& operand : call.operands) {
-    Operand in_order = operand;
-    const auto strides = kernel_strides(operand, axis);
-    in_order.strides = strides;
-    buffers.push_back(buffer_argument(in_order));
-    const int64_t elements = lines * (operand.strides.back() == 0 ? 1 : call.length);
-    launch.bytes += static_cast<double>(elements * static_cast<int64_t>(tile::size_of(operand.dtype)));
+  const int64_t side = std::max(least, kBlockElements / std::max<int64_t>(1, call.length));
+  jit::PackedArguments arguments;
+  double lines = 1, bytes = 0;
+  for (const int64_t size : call.sizes) {
+    arguments.size(size);
+    lines *= static_cast<double>(size);
   }
-  scalars.assign(call.numbers.begin(), call.numbers.end());
-  return launch;
+  arguments.size(call.length);
+  arguments.size(std::min(call.sizes[0], side));
+  std::vector<int64_t> strides;
+  for (const Operand& operand : call.operands) {
+    strides.assign(operand.strides.begin(), operand.strides.end() - 1);
+    strides.insert(axis == Axis::kCols ? strides.begin() : strides.begin() + 1, operand.strides.back());
+    add_buffer(arguments, operand, strides);
+    const auto length = static_cast<double>(operand.strides.back() == 0 ? 1 : call.length);
+    bytes += lines * length * static_cast<double>(tile::size_of(operand.dtype));
+  }
+  for (const tile::Literal& number : call.numbers) arguments.scalar(call.compute, number);
+  return {table.find(key_of(call), [&] { return line_kernel(call); }), std::move(arguments), bytes};
 }
 
 }  // namespace anynpu::ops

@@ -28,12 +28,10 @@ tile::Expr shaped(const tile::Expr& value, const tile::Type& type) {
   return made.type() == type ? made : made.builder().broadcast(made, type.rows, type.cols);
 }
 
-tile::BufferArgument buffer_argument(const Operand& operand) {
-  tile::BufferArgument argument = {operand.data, {}};
+void add_buffer(jit::PackedArguments& arguments, const Operand& operand, std::span<const int64_t> strides) {
   const auto bytes = static_cast<int64_t>(tile::size_of(operand.dtype));
-  for (auto stride = operand.strides.rbegin(); stride != operand.strides.rend(); ++stride)
-    argument.strides.push_back(*stride / bytes);
-  return argument;
+  arguments.buffer(operand.data, {});
+  for (auto stride = strides.rbegin(); stride != strides.rend(); ++stride) arguments.add(*stride / bytes);
 }
 
 }  // namespace anynpu::ops

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "jit/arguments.h"
 #include "tile/builder.h"
-#include "tile/interpret.h"
 
 namespace anynpu::ops {
 
@@ -36,7 +36,8 @@ tile::Expr converted(const tile::Expr& value, DType dtype);
 /// `value` as a tile of that type, which it is broadcast to.
 tile::Expr shaped(const tile::Expr& value, const tile::Type& type);
 
-/// The argument of a kernel's buffer, whose dimensions are the operand's, the outermost first.
-tile::BufferArgument buffer_argument(const Operand& operand);
+/// Adds the argument of a kernel's buffer, whose dimensions are those of `strides` (in bytes, the innermost
+/// first), the outermost first.
+void add_buffer(jit::PackedArguments& arguments, const Operand& operand, std::span<const int64_t> strides);
 
 }  // namespace anynpu::ops

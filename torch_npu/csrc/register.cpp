@@ -35,16 +35,16 @@ bool has_composite(const c10::OperatorHandle& op) {
   return false;
 }
 
-/// Where an operator has a kernel of its own for the CPU, that kernel runs for npu too, and once: the
+/// Operators of our own come first. Where another one has a kernel of its own for the CPU, that kernel runs for npu too, and once: the
 /// composite that PyTorch would prefer to a backend's fallback computes shapes first, then calls further
 /// operators.
-void register_over_composites(torch::Library& library, DispatchKey npu, DispatchKey cpu) {
+void register_operators(torch::Library& library, DispatchKey npu, DispatchKey cpu) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (!name.name.starts_with("aten::")) continue;
     const auto op = c10::Dispatcher::singleton().findOp(name);
-    if (!op.has_value() || !op->hasSchema() || op->hasKernelForDispatchKey(npu) || !has_composite(*op))
-      continue;
+    if (!op.has_value() || !op->hasSchema() || op->hasKernelForDispatchKey(npu)) continue;
     if (npu == DispatchKey::PrivateUse1 && register_elementwise(library, *op)) continue;
+    if (!has_composite(*op)) continue;
     const bool whole = cpu == DispatchKey::CPU && runs_whole(name.name.substr(sizeof("aten::") - 1));
     if (!whole && !op->hasKernelForDispatchKey(cpu)) continue;
     library.impl(c10::toString(name).c_str(), CppFunction::makeFromBoxedFunction<&fallback>());
@@ -60,7 +60,7 @@ void register_fallbacks() {
     libraries->emplace_back(torch::Library::IMPL, "_", npu, __FILE__, __LINE__);
     libraries->back().fallback(CppFunction::makeFromBoxedFunction<&fallback>());
     libraries->emplace_back(torch::Library::IMPL, "aten", npu, __FILE__, __LINE__);
-    register_over_composites(libraries->back(), npu, cpu);
+    register_operators(libraries->back(), npu, cpu);
   }
 }
 

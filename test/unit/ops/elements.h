@@ -7,7 +7,9 @@
 #include <limits>
 #include <vector>
 
+#include "ops/launch.h"
 #include "ops/operand.h"
+#include "tile/interpret.h"
 #include "tile/lane.h"
 
 namespace anynpu::ops {
@@ -60,6 +62,28 @@ inline double ulp(DType dtype, double number) {
   const int least = dtype == DType::kF16 ? -14 : dtype == DType::kF64 ? -1022 : -126;
   const int exponent = std::max(number == 0 ? least : std::ilogb(number), least);
   return std::ldexp(1.0, exponent - digits + 1);
+}
+
+/// Runs a launch by the interpreter.
+inline void interpret(const Launch& launch) {
+  const tile::Kernel& kernel = launch.code().kernel();
+  const int64_t* word = launch.arguments().words();
+  tile::Arguments arguments;
+  for (size_t i = 0; i < kernel.sizes.size(); ++i) arguments.sizes.push_back(*word++);
+  for (const tile::Buffer& buffer : kernel.buffers) {
+    void* const data = reinterpret_cast<void*>(*word++);
+    arguments.buffers.push_back({data, {word, word + buffer.strides.size()}});
+    word += buffer.strides.size();
+  }
+  for (const tile::Value scalar : kernel.scalars)
+    arguments.scalars.push_back(
+        tile::visit(kernel.type(scalar).dtype, [&]<class T>(std::type_identity<T>) -> tile::Literal {
+          T value;
+          std::memcpy(&value, word++, sizeof(T));
+          if constexpr (std::is_integral_v<T>) return static_cast<int64_t>(value);
+          return static_cast<double>(tile::widen(value));
+        }));
+  tile::interpret(kernel, arguments);
 }
 
 /// A number between, or now and then one of those that formulas treat apart.

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "tile/interpret.h"
 #include "tile/text.h"
 #include "unit/ops/elements.h"
 
@@ -153,9 +152,8 @@ TEST_P(EveryOp, AgreesWithItsReferenceAndItsInterpretation) {
       for (int round = 0; round < 2; ++round) {
         const Case test = random_case(op(), choice, common, random);
         const auto jitted = result_of(test, [](const ElementwiseCall& call) { prepare(call).run(1); });
-        const auto interpreted = result_of(test, [](const ElementwiseCall& call) {
-          tile::interpret(elementwise_kernel(call), prepare(call).arguments);
-        });
+        const auto interpreted =
+            result_of(test, [](const ElementwiseCall& call) { interpret(prepare(call)); });
         EXPECT_TRUE(jitted == interpreted) << op().name << " of " << tile::name_of(common);
         expect_reference(test, jitted);
         if (HasFailure()) return;
@@ -193,12 +191,11 @@ TEST(Elementwise, AnyNumberOfThreadsGivesTheSame) {
     const Operand operands[] = {{DType::kF32, result->data(), strides}, {DType::kF32, x.data(), strides}};
     const ElementwiseCall call = {*find_elementwise("Silu"), 0, DType::kF32, {&kSize, 1}, operands, {}};
     const Launch launch = prepare(call);
-    EXPECT_GT(launch.blocks, 4);
+    EXPECT_GT(launch.blocks(), 4);
     if (result == &one) {
       launch.run(1);
     } else {
-      for (int64_t block = launch.blocks - 1; block >= 0; --block)
-        launch.code->run(launch.arguments, block, block + 1);
+      for (int64_t block = launch.blocks() - 1; block >= 0; --block) launch.run(block, block + 1);
     }
   }
   EXPECT_EQ(one, many);

@@ -6,8 +6,6 @@
 #include <numeric>
 #include <random>
 
-#include "tile/interpret.h"
-#include "tile/text.h"
 #include "unit/ops/elements.h"
 
 namespace anynpu::ops {
@@ -134,8 +132,7 @@ TEST_P(EveryLineOp, AgreesWithItsReferenceAndItsInterpretation) {
     for (int round = 0; round < 4; ++round) {
       const Case test = random_case(op, dtype, random);
       const auto jitted = results_of(test, [](const LineCall& call) { prepare(call).run(1); });
-      const auto interpreted = results_of(
-          test, [](const LineCall& call) { tile::interpret(line_kernel(call), prepare(call).arguments); });
+      const auto interpreted = results_of(test, [](const LineCall& call) { interpret(prepare(call)); });
       for (size_t i = 0; i < jitted.size(); ++i)
         EXPECT_TRUE(jitted[i] == interpreted[i])
             << op.name << " of " << tile::name_of(dtype) << ", result " << i;

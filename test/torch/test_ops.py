@@ -1,0 +1,239 @@
+"""Operators with kernels of our own: against the CPU, and which calls they serve."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torch_npu
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+SPECIAL = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38)
+
+
+def close(ours, expected, dtype=None):
+    """To the CPU's result in f64, rounded, as halves round once here."""
+    torch.testing.assert_close(ours.cpu(), expected.to(ours.dtype), equal_nan=True)
+
+
+@pytest.fixture
+def native():
+    """Says how many launches of our own an operator had."""
+    torch_npu.reset_fallback_stats()
+
+    def count(name):
+        return torch_npu.fallback_stats()["ops"].get(name, {}).get("native_launches", 0)
+
+    return count
+
+
+ELEMENTWISE = {
+    "add": lambda x, y: x + y,
+    "add alpha": lambda x, y: torch.add(x, y, alpha=3),
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "where": lambda x, y: torch.where(x > y, x, y),
+}
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+def layouts(dtype):
+    """Pairs of tensors on the CPU: adjacent, apart, turned, broadcast, without dimensions, empty."""
+    torch.manual_seed(0)
+
+    def make(*shape):
+        return torch.randn(shape, dtype=torch.float64).mul(5).to(dtype)
+
+    yield make(1000), make(1000)
+    yield make(7, 33), make(33)
+    yield make(40, 30).t(), make(30, 40)
+    yield make(6, 50)[:, ::3], make(6, 17)
+    yield make(2, 3, 1, 5).expand(2, 3, 4, 5), make(4, 1)
+    yield make(3, 4, 5, 6).permute(3, 1, 0, 2), make(6, 4, 3, 5)
+    yield make(), make(9)
+    yield make(), make()
+    yield make(0, 3), make(1, 3)
+    yield make(70001), make(1)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_elementwise(name, dtype):
+    function = ELEMENTWISE[name]
+    for x, y in layouts(dtype):
+        expected = function(x, y)
+        ours = function(x.npu(), y.npu())
+        assert ours.dtype == expected.dtype and ours.stride() == expected.stride()
+        wide = function(x.double(), y.double()) if dtype.is_floating_point else expected
+        close(ours, wide)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_and_their_gradients(name, dtype):
+    function = ACTIVATIONS[name]
+    for x, _ in layouts(dtype):
+        exact = x.to(torch.float64, copy=True).requires_grad_()
+        ours = x.npu().requires_grad_()
+        results = function(exact), function(ours)
+        grad = torch.randn(x.shape, dtype=dtype)
+        results[0].backward(grad.double())
+        results[1].backward(grad.npu())
+        close(results[1].detach(), results[0].detach())
+        close(ours.grad, exact.grad)
+
+
+@pytest.mark.parametrize(
+    "function", [*ELEMENTWISE.values(), *ACTIVATIONS.values()], ids=[*ELEMENTWISE, *ACTIVATIONS]
+)
+def test_special_values(function):
+    pairs = torch.tensor(list(itertools.product(SPECIAL, SPECIAL)))
+    arguments = pairs.unbind(1) if function in ELEMENTWISE.values() else pairs.unbind(1)[:1]
+    expected = function(*arguments)
+    ours = function(*(argument.npu() for argument in arguments)).cpu()
+    torch.testing.assert_close(ours, expected, equal_nan=True)
+    if function in ELEMENTWISE.values():
+        assert ours.signbit()[ours == 0].equal(expected.signbit()[expected == 0])
+
+
+def test_types_are_promoted_as_on_the_cpu():
+    dtypes = (*FLOATS, *INTEGERS, torch.bool)
+    values = torch.tensor([0, 1, 3, 100])
+    for a, b in itertools.product(dtypes, dtypes):
+        for right in (values.to(b), torch.tensor(3, dtype=b), 2, 2.5, True):
+            x = values.to(a)
+            moved = right.npu() if isinstance(right, torch.Tensor) else right
+            for operation in (torch.add, torch.mul):
+                expected, ours = operation(x, right), operation(x.npu(), moved)
+                assert ours.dtype == expected.dtype, (a, b, right)
+                torch.testing.assert_close(ours.cpu(), expected)
+
+
+def test_numbers_on_the_host_take_part(native):
+    x = torch.arange(5.0, device="npu")
+    assert (x + torch.tensor(2.0)).tolist() == [2, 3, 4, 5, 6]
+    assert (torch.tensor(2) * x).tolist() == [0, 2, 4, 6, 8]
+    assert (3 - x).tolist() == [3, 2, 1, 0, -1]
+    assert torch.where(x > 2, x, 0.0).tolist() == [0, 0, 0, 3, 4]
+    assert native("aten::add.Tensor") == 1 and native("aten::mul.Tensor") == 1
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        x + torch.ones(5)
+
+
+def test_results_go_where_they_are_told(native):
+    x, y = torch.arange(6.0, device="npu").view(2, 3), torch.ones(3, device="npu")
+    out = torch.zeros(3, 2, device="npu").t()
+    address = out.data_ptr()
+    assert torch.add(x, y, out=out) is out and out.data_ptr() == address
+    assert out.tolist() == [[1, 2, 3], [4, 5, 6]] and out.stride() == (1, 2)
+    resized = torch.empty(0, device="npu")
+    assert torch.mul(x, y, out=resized).tolist() == x.tolist()
+    wide = torch.zeros(2, 3, dtype=torch.float64, device="npu")
+    assert torch.sub(x, y, out=wide).tolist() == [[-1, 0, 1], [2, 3, 4]]
+    same = x
+    x += y
+    x *= x
+    assert same is x and x.tolist() == [[1, 4, 9], [16, 25, 36]]
+    assert native("aten::add.out") == native("aten::mul.out") == native("aten::add_.Tensor") == 1
+
+
+def test_calls_without_a_kernel_are_served_all_the_same(native):
+    x = torch.ones(2, dtype=torch.complex64, device="npu")
+    assert (x + 1j).tolist() == [1 + 1j, 1 + 1j] and native("aten::add.Tensor") == 0
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda i: torch.add(i, 1, alpha=1.5), "argument alpha must not be a floating point number"),
+        (lambda i: i.add_(1.5), "result type Float can't be cast to the desired output type Int"),
+        (lambda i: F.gelu(i), "\"GeluKernelImpl\" not implemented for 'Int'"),
+        (lambda i: F.gelu(i.float(), approximate="none such"), "approximate argument must be either"),
+        (lambda i: i + i[:2], "must match the size of tensor b"),
+        (lambda i: i[1:].add_(i[:-1]), "unsupported operation: some elements"),
+        (lambda i: i.bool() - i.bool(), "Subtraction, the `-` operator, with two bool tensors"),
+    ],
+)
+def test_wrong_calls_say_what_the_cpu_says(call, message):
+    i = torch.arange(3, dtype=torch.int32, device="npu")
+    with pytest.raises(RuntimeError, match=message):
+        call(i)
+
+
+LINES = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "layer_norm": lambda x, dim: F.layer_norm(x, x.shape[dim:]),
+}
+
+
+def shapes_and_dims():
+    for shape in [(4, 7), (3, 1), (5, 100), (2, 3, 4, 5), (64,), (3, 5000), (5000, 3)]:
+        for dim in range(-len(shape), 0):
+            yield shape, dim
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", LINES)
+def test_lines_and_their_gradients(name, dtype):
+    function = LINES[name]
+    torch.manual_seed(0)
+    for shape, dim in shapes_and_dims():
+        for turned in (False, True):
+            x = torch.randn(shape, dtype=torch.float64).to(dtype)
+            if turned:
+                x = x.transpose(0, -1)
+            exact = x.to(torch.float64, copy=True).requires_grad_()
+            ours = x.npu().requires_grad_()
+            results = function(exact, dim), function(ours, dim)
+            assert results[0].stride() == results[1].stride()
+            grad = torch.randn(x.shape, dtype=torch.float64).to(dtype)
+            results[0].backward(grad.double())
+            results[1].backward(grad.npu())
+            close(results[1].detach(), results[0].detach())
+            if name == "layer_norm" and dtype in (torch.float16, torch.bfloat16) and x[0].numel() < 30:
+                continue  # statistics of few elements, which are rounded, decide
+            # Of the whole, as backward takes rounded results, and sums cancel.
+            error = (ours.grad.cpu().double() - exact.grad).norm() / exact.grad.norm().clamp(min=1)
+            limits = {torch.float64: 1e-12, torch.float32: 4e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+            assert error < limits[dtype], (shape, dim, turned)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("with_weight", (False, True))
+@pytest.mark.parametrize("with_bias", (False, True))
+def test_layer_norm_with_parameters(dtype, with_weight, with_bias, native):
+    torch.manual_seed(0)
+    x = torch.randn(6, 5, 33, dtype=torch.float64).to(dtype)
+    grad = torch.randn(6, 5, 33, dtype=torch.float64).to(dtype)
+    parameters = [
+        torch.randn(33, dtype=torch.float64).to(dtype) if given else None
+        for given in (with_weight, with_bias)
+    ]
+
+    def run(convert):
+        leaves = [None if leaf is None else convert(leaf).requires_grad_() for leaf in (x, *parameters)]
+        result = F.layer_norm(leaves[0], (33,), leaves[1], leaves[2])
+        result.backward(convert(grad))
+        return [result.detach(), *(leaf.grad for leaf in leaves if leaf is not None)]
+
+    for ours, exact in zip(run(lambda leaf: leaf.npu()), run(lambda leaf: leaf.double()), strict=True):
+        tolerance = {"atol": 1e-5, "rtol": 1e-4} if dtype == torch.float32 else {"atol": 0.02, "rtol": 0.02}
+        torch.testing.assert_close(ours.cpu(), exact.to(dtype), **tolerance)
+    assert native("aten::native_layer_norm") == 1
+
+
+def test_a_row_has_the_same_bits_whatever_is_computed_beside_it():
+    torch.manual_seed(0)
+    x = torch.randn(64, 3000, device="npu")
+    for function in (lambda x: torch.softmax(x, -1), lambda x: F.layer_norm(x, (3000,)), F.gelu):
+        whole = function(x)
+        assert whole[17].equal(function(x[17:18])[0])
+        assert whole.equal(function(x.t().contiguous().t()))
+    assert torch.softmax(x, 0).equal(torch.softmax(x.t(), 1).t())
