@@ -45,9 +45,21 @@ std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
   require(found != nullptr, ErrorCode::kInternal, "jit: ", error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  return std::unique_ptr<llvm::TargetMachine>(
+  std::unique_ptr<llvm::TargetMachine> machine(
       found->createTargetMachine(target.triple, target.cpu, target.features, options, llvm::Reloc::PIC_,
                                  llvm::CodeModel::Small, llvm::CodeGenOptLevel::Less, true));
+  machine->setO0WantsFastISel(false);  // of functions that are not to be optimized; see leave_to_backend()
+  return machine;
+}
+
+/// Leaves to the backend what makes good code of good IR: selecting instructions and allocating registers. Its
+/// optimizations take as long again and find nothing: loop strength reduction makes addresses dearer.
+void leave_to_backend(llvm::Module& module) {
+  for (llvm::Function& function : module)
+    if (!function.isDeclaration()) {
+      function.addFnAttr(llvm::Attribute::OptimizeNone);
+      function.addFnAttr(llvm::Attribute::NoInline);  // goes with it
+    }
 }
 
 /// Few passes: the emitted code is what it should be, but for variables and repeated index arithmetic.
@@ -69,6 +81,7 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   passes.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
   for (llvm::Function& function : module)
     if (!function.isDeclaration()) passes.run(function, functions);
+  leave_to_backend(module);
 }
 
 /// The module of a kernel, as code for a target.
