@@ -1,5 +1,6 @@
 """The wheel, as a user installs it, and the toolkit inside: CMake, environment script, compilers."""
 
+import fcntl
 import os
 import re
 import subprocess
@@ -35,11 +36,13 @@ def run(*command, **options):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    run(
-        *(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "-w", folder),
-        *("--config-settings", f"build-dir={BUILDS / 'wheel'}"),
-        env=ENVIRONMENT,
-    )
+    with open(BUILDS / ".wheel.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # against other workers of pytest
+        run(
+            *(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "-w", folder),
+            *("--config-settings", f"build-dir={BUILDS / 'wheel'}"),
+            env=ENVIRONMENT,
+        )
     (wheel,) = folder.glob("*.whl")
     return wheel
 

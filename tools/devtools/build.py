@@ -25,11 +25,14 @@ CCACHE = {
     "CCACHE_SLOPPINESS": "pch_defines,time_macros",
 }
 NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF", "-DANYNPU_JIT=OFF"]
+# Compiled in half the time of -O2 -g; reports still name functions and lines.
+QUICKLY = [f"-DCMAKE_{language}_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG" for language in ("C", "CXX")]
+SANITIZED = [*NATIVE_ONLY, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
 FLAVOURS = {
     "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
     "debug": ["-DCMAKE_BUILD_TYPE=Debug"],
-    "asan": [*NATIVE_ONLY, "-DANYNPU_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
-    "tsan": [*NATIVE_ONLY, "-DANYNPU_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+    "asan": [*SANITIZED, *QUICKLY, "-DANYNPU_SANITIZE=address,undefined"],
+    "tsan": [*SANITIZED, "-DANYNPU_SANITIZE=thread"],
 }
 
 
