@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -178,8 +179,8 @@ class LlvmCompiler final : public Compiler {
 
 extern "C" __attribute__((visibility("default"))) Compiler* anynpu_jit_compiler(const char* wanted,
                                                                                 const char** built) {
-  *built = kBuildId.data();
-  if (wanted != kBuildId) return nullptr;
+  *built = kBuildId;
+  if (std::string_view(wanted) != kBuildId) return nullptr;
   static auto* const compiler = new LlvmCompiler;  // outlives every thread
   return compiler;
 }
