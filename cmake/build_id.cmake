@@ -9,13 +9,11 @@ string(SUBSTRING ${digest} 0 32 digest)
 file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT [[
 #pragma once
 
-#include <string_view>
-
 namespace anynpu::jit {
 
 /// Names the sources of the tile IR and the JIT and the version of LLVM: equal in libraries that were built
 /// together, and another one when either changed.
-constexpr std::string_view kBuildId = "@digest@, LLVM @LLVM@";
+constexpr const char kBuildId[] = "@digest@, LLVM @LLVM@";
 
 }  // namespace anynpu::jit
 ]])

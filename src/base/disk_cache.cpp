@@ -157,8 +157,10 @@ void DiskCache::store(std::string_view key, std::string_view value) {
     return warn("writing", error);
   }
   const auto size = static_cast<int64_t>(entry.size());
+  const bool known = bytes_ >= 0;
+  bytes_ += size;
   stored_ += size;
-  if (bytes_ < 0 || (bytes_ += size) > limit_ || stored_ > limit_ / 8) trim();
+  if (!known || bytes_ > limit_ || stored_ > limit_ / 8) trim();
 }
 
 /// Looks through the folder: removes what others left half written, and what is too much.

@@ -21,11 +21,11 @@ constexpr uint32_t kRounds[64] = {
 
 using State = std::array<uint32_t, 8>;
 
-void take(State& state, const char* block) {
+void take(State& state, std::string_view block) {
   uint32_t w[64];
   for (int i = 0; i < 16; ++i) {
     uint32_t word;
-    std::memcpy(&word, block + 4 * i, 4);
+    block.copy(reinterpret_cast<char*>(&word), sizeof(word), sizeof(word) * static_cast<size_t>(i));
     w[i] = __builtin_bswap32(word);
   }
   for (int i = 16; i < 64; ++i) {
@@ -51,14 +51,14 @@ Digest sha256(std::string_view bytes) {
   State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   const uint64_t bits = bytes.size() * 8;
-  for (; bytes.size() >= kBlock; bytes.remove_prefix(kBlock)) take(state, bytes.data());
+  for (; bytes.size() >= kBlock; bytes.remove_prefix(kBlock)) take(state, bytes);
   char rest[2 * kBlock] = {};
   bytes.copy(rest, bytes.size());
   rest[bytes.size()] = static_cast<char>(0x80);
   const size_t end = bytes.size() + 1 + kLength <= kBlock ? kBlock : 2 * kBlock;
   const uint64_t length = __builtin_bswap64(bits);
   std::memcpy(rest + end - kLength, &length, kLength);
-  for (size_t at = 0; at < end; at += kBlock) take(state, rest + at);
+  for (size_t at = 0; at < end; at += kBlock) take(state, {rest + at, kBlock});
   Digest digest;
   for (size_t i = 0; i < state.size(); ++i) {
     const uint32_t word = __builtin_bswap32(state[i]);

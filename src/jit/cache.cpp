@@ -26,7 +26,7 @@ const Option cache_bytes("ANYNPU_CACHE_BYTES", "256M",
                          "for longest are removed");
 
 std::string cache_folder() {
-  const std::string given = cache_dir.text();
+  std::string given = cache_dir.text();
   if (given == "off") return "";
   if (!given.empty()) return given;
   const auto from = [](const char* variable, const char* below) {

@@ -1,6 +1,5 @@
 #include "jit/code.h"
 
-#include <cstring>
 #include <type_traits>
 
 #include "base/error.h"
@@ -39,7 +38,7 @@ class Reader {
   template <class T>
   T read() {
     T value;
-    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    take(sizeof(T)).copy(reinterpret_cast<char*>(&value), sizeof(T));
     return value;
   }
   std::string_view text() { return take(read<uint64_t>()); }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -35,7 +36,8 @@ class ExecutableMemory {
       if (function == nullptr) unmap();
       require(function != nullptr, ErrorCode::kInternal, "jit: code calls '", name,
               "', which is not among the functions that it may");
-      std::memcpy(std::exchange(place, place + sizeof(function)), &function, sizeof(function));
+      const auto address = reinterpret_cast<uintptr_t>(function);
+      std::memcpy(std::exchange(place, place + sizeof(address)), &address, sizeof(address));
     }
     if (mprotect(memory_, size_, PROT_READ | PROT_EXEC) != 0) {
       const int error = errno;

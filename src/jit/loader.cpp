@@ -30,7 +30,7 @@ Compiler* load() {
   }
   const char* built = "unknown";
   const auto entry = reinterpret_cast<CompilerEntry>(dlsym(library, kCompilerEntry));
-  Compiler* const found = entry != nullptr ? entry(kBuildId.data(), &built) : nullptr;
+  Compiler* const found = entry != nullptr ? entry(kBuildId, &built) : nullptr;
   if (found == nullptr) {
     const std::string was = built;
     dlclose(library);

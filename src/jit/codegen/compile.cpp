@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -34,10 +35,10 @@ constexpr const char* kEntry = "kernel";
 
 Target target_of(Isa isa) {
   // Features by name and not the machine's: one instruction set level gives one result.
-  if (isa == Isa::kAvx512) return {kX86, "x86-64-v4", "-prefer-256-bit", 16, true};
-  return {kX86, "x86-64-v3", "", 8, false};
+  if (isa == Isa::kAvx512) return {kX86, "x86-64-v4", "-prefer-256-bit", 16, 1};
+  return {kX86, "x86-64-v3", "", 8, 4};
 }
-Target aarch64() { return {"aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 4, false}; }
+Target aarch64() { return {"aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 4, 0}; }
 
 std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
   std::string error;
@@ -52,8 +53,8 @@ std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
   return machine;
 }
 
-/// Leaves to the backend what makes good code of good IR: selecting instructions and allocating registers. Its
-/// optimizations take as long again and find nothing: loop strength reduction makes addresses dearer.
+/// Leaves to the backend what makes good code of good IR: selecting instructions and allocating registers.
+/// Its optimizations take as long again and find nothing: loop strength reduction makes addresses dearer.
 void leave_to_backend(llvm::Module& module) {
   for (llvm::Function& function : module)
     if (!function.isDeclaration()) {
@@ -104,15 +105,29 @@ std::string text_of(const llvm::Module& module) {
   return text;
 }
 
-std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
-  llvm::SmallString<0> text;
-  llvm::raw_svector_ostream stream(text);
-  llvm::legacy::PassManager passes;
-  require(!machine.addPassesToEmitFile(passes, stream, nullptr, type), ErrorCode::kInternal,
-          "jit: no code for ", machine.getTargetTriple().str());
-  passes.run(module);
-  return std::string(text);
-}
+/// A target machine and its passes from IR to a file, which serve one module after another: making them takes
+/// longer than they take for a small kernel.
+class Backend {
+ public:
+  Backend(const Target& target, llvm::CodeGenFileType type) : machine_(machine_for(target)), stream_(file_) {
+    require(!machine_->addPassesToEmitFile(passes_, stream_, nullptr, type), ErrorCode::kInternal,
+            "jit: no code for ", target.triple);
+  }
+
+  llvm::TargetMachine& machine() { return *machine_; }
+
+  std::string run(llvm::Module& module) {
+    file_.clear();
+    passes_.run(module);
+    return std::string(file_);
+  }
+
+ private:
+  std::unique_ptr<llvm::TargetMachine> machine_;
+  llvm::SmallString<0> file_;
+  llvm::raw_svector_ostream stream_;
+  llvm::legacy::PassManager passes_;
+};
 
 class LlvmCompiler final : public Compiler {
  public:
@@ -128,13 +143,13 @@ class LlvmCompiler final : public Compiler {
 
   Code compile(const Kernel& kernel, Isa isa) override {
     std::lock_guard lock(mutex_);
-    auto& machine = machines_[static_cast<size_t>(isa)];
+    auto& backend = backends_[static_cast<size_t>(isa)];
     const Target target = target_of(isa);
-    if (machine == nullptr) machine = machine_for(target);
+    if (backend == nullptr) backend = std::make_unique<Backend>(target, llvm::CodeGenFileType::ObjectFile);
     llvm::LLVMContext context;
-    const Emitted emitted = make_module(kernel, target, context, kEntry, *machine);
-    optimize(*emitted.module, *machine);
-    Code code = link(generate(*emitted.module, *machine, llvm::CodeGenFileType::ObjectFile), kEntry);
+    const Emitted emitted = make_module(kernel, target, context, kEntry, backend->machine());
+    optimize(*emitted.module, backend->machine());
+    Code code = link(backend->run(*emitted.module), kEntry);
     code.scratch = emitted.scratch;
     return code;
   }
@@ -143,31 +158,29 @@ class LlvmCompiler final : public Compiler {
     if (stage == Stage::kSchedule) return text_of(kernel, schedule(kernel));
     const Target target = stage == Stage::kAssemblyAArch64 ? aarch64() : target_of(isa);
     std::lock_guard lock(mutex_);
-    const auto machine = machine_for(target);
+    Backend backend(target, llvm::CodeGenFileType::AssemblyFile);
     llvm::LLVMContext context;
-    const Emitted emitted = make_module(kernel, target, context, kernel.name, *machine);
+    const Emitted emitted = make_module(kernel, target, context, kernel.name, backend.machine());
     std::string problems;
     llvm::raw_string_ostream stream(problems);
     require(!llvm::verifyModule(*emitted.module, &stream), ErrorCode::kInternal, "jit: kernel @", kernel.name,
             ": ", problems);
     if (stage == Stage::kEmitted) return text_of(*emitted.module);
-    optimize(*emitted.module, *machine);
-    return stage == Stage::kOptimized
-               ? text_of(*emitted.module)
-               : generate(*emitted.module, *machine, llvm::CodeGenFileType::AssemblyFile);
+    optimize(*emitted.module, backend.machine());
+    return stage == Stage::kOptimized ? text_of(*emitted.module) : backend.run(*emitted.module);
   }
 
  private:
   std::mutex mutex_;
-  std::unique_ptr<llvm::TargetMachine> machines_[2];  ///< by Isa
+  std::unique_ptr<Backend> backends_[2];  ///< by Isa
 };
 
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) Compiler* anynpu_jit_compiler(const char* wanted,
                                                                                 const char** built) {
-  *built = kBuildId.data();
-  if (wanted != kBuildId) return nullptr;
+  *built = kBuildId;
+  if (std::string_view(wanted) != kBuildId) return nullptr;
   static auto* const compiler = new LlvmCompiler;  // outlives every thread
   return compiler;
 }

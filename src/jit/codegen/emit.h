@@ -14,7 +14,9 @@ namespace anynpu::jit {
 struct Target {
   std::string triple, cpu, features;  ///< as LLVM names them
   int lanes;                          ///< elements that are computed at once
-  bool masks;                         ///< has loads and stores of a part of a vector, for all types
+  size_t least_masked;  ///< bytes of the smallest elements that it loads and stores by mask; 0: of none
+
+  bool masks(tile::DType dtype) const { return least_masked != 0 && size_of(dtype) >= least_masked; }
 };
 
 /// LLVM IR of a verified kernel, as a function of that name and of KernelFunction's type, and the scratch

@@ -35,8 +35,9 @@ void KernelEmitter::store_vector(DType dtype, llvm::Value* address, llvm::Value*
 }
 
 llvm::Value* KernelEmitter::active_mask(const Cursor& at) {
-  llvm::Value* lane = at.lanes <= 128 ? e.iota(at.lanes) : nullptr;
-  return b.CreateICmpSLT(lane, e.splat(at.active, at.lanes));
+  llvm::Type* numbers = e.type(DType::kI32, at.lanes);  // which need fewer registers than those of i64
+  llvm::Value* active = b.CreateTrunc(at.active, b.getInt32Ty());
+  return b.CreateICmpSLT(b.CreateTrunc(e.iota(at.lanes), numbers), e.splat(active, at.lanes));
 }
 
 KernelEmitter::Access KernelEmitter::access(const Instruction& instruction, const Cursor& at) {
@@ -128,7 +129,7 @@ llvm::Value* KernelEmitter::load_inside(const Instruction& instruction, const Ac
     return e.splat(load_vector(dtype, access.address, 1), at.lanes);
   if (is_contiguous(instruction, access)) {
     if (at.active == nullptr) return load_vector(dtype, access.address, at.lanes);
-    if (target_.masks) {
+    if (target_.masks(dtype)) {
       llvm::Type* vector = vector_in_memory(dtype, at.lanes);
       return from_memory(dtype, b.CreateMaskedLoad(vector, access.address, align(dtype), active_mask(at),
                                                    llvm::Constant::getNullValue(vector)));
@@ -158,7 +159,7 @@ void KernelEmitter::store_inside(const Instruction& instruction, const Access& a
                                  const Cursor& at) {
   const DType dtype = type(instruction.operands[0]).dtype;
   const bool adds = instruction.opcode == Opcode::kAccumulate;
-  if (is_contiguous(instruction, access) && (at.active == nullptr || target_.masks)) {
+  if (is_contiguous(instruction, access) && (at.active == nullptr || target_.masks(dtype))) {
     if (at.active == nullptr) {
       if (adds) value = e.binary(Opcode::kAdd, dtype, load_vector(dtype, access.address, at.lanes), value);
       return store_vector(dtype, access.address, value);
