@@ -103,7 +103,7 @@ using Key = KernelTable::Key;
 
 Key key_of(const ElementwiseCall& call) {
   Key key;
-  key.add(&call.op);
+  key.add(reinterpret_cast<uintptr_t>(&call.op));
   key.add(static_cast<uint8_t>(call.choice));
   key.add(static_cast<uint8_t>(call.common));
   key.add(static_cast<uint8_t>(call.sizes.size()));

@@ -82,7 +82,7 @@ class Block {
 
 KernelTable::Key key_of(const LineCall& call) {
   KernelTable::Key key;
-  key.add(&call.op);
+  key.add(reinterpret_cast<uintptr_t>(&call.op));
   key.add(static_cast<uint8_t>(call.sizes.size()));
   key.add(axis_of(call));
   key.add(call.compute);
@@ -103,6 +103,7 @@ tile::Kernel line_kernel(const LineCall& call) {
   const size_t results = call.op.formula.results;
   const DType compute = call.compute;
   std::vector<Block::Part> parts;
+  parts.reserve(call.operands.size());
   for (size_t i = 0; i < call.operands.size(); ++i)
     parts.push_back(
         block.part(builder, i < results ? concat("y", i) : concat("x", i - results), call.operands[i]));

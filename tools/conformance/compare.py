@@ -274,8 +274,8 @@ def with_values_of(wide: Observed, like: Observed) -> Observed:
 
 
 def difference_from_cpu(call: Call, ours: Observed, cpu: Observed) -> str:
-    """Values may also be those that the CPU computes with wider types, rounded: many of its kernels round more
-    than once, and some cancel."""
+    """Values may also be those that the CPU computes with wider types, rounded: many of its kernels round
+    more than once, and some cancel."""
     text = difference(ours, cpu)
     if not text or ours.error is not None or cpu.error is not None:
         return text

@@ -35,9 +35,9 @@ bool has_composite(const c10::OperatorHandle& op) {
   return false;
 }
 
-/// Operators of our own come first. Where another one has a kernel of its own for the CPU, that kernel runs for npu too, and once: the
-/// composite that PyTorch would prefer to a backend's fallback computes shapes first, then calls further
-/// operators.
+/// Operators of our own come first. Where another one has a kernel of its own for the CPU, that kernel runs
+/// for npu too, and once: the composite that PyTorch would prefer to a backend's fallback computes shapes
+/// first, then calls further operators.
 void register_operators(torch::Library& library, DispatchKey npu, DispatchKey cpu) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (!name.name.starts_with("aten::")) continue;
