@@ -118,15 +118,19 @@ Key key_of(const ElementwiseCall& call) {
 
 Launch prepare(const ElementwiseCall& call) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
-  const int64_t cols = std::min(call.sizes[0], kBlockElements);
+  // Of a block, in each dimension.
+  const int64_t cols = std::min(call.sizes[0], kBlockElements), rows = kBlockElements / cols;
   jit::PackedArguments arguments;
   double elements = 1, bytes = 0;
-  for (const int64_t size : call.sizes) {
+  int64_t blocks = 1;
+  for (size_t d = 0; d < call.sizes.size(); ++d) {
+    const int64_t size = call.sizes[d], part = d == 0 ? cols : d == 1 ? rows : 1;
     arguments.size(size);
     elements *= static_cast<double>(size);
+    blocks *= (size + part - 1) / part;
   }
   arguments.size(cols);
-  if (call.sizes.size() > 1) arguments.size(std::max<int64_t>(1, kBlockElements / cols));
+  if (call.sizes.size() > 1) arguments.size(rows);
   for (const Operand& operand : call.operands) {
     if (is_number(operand)) continue;
     add_buffer(arguments, operand, operand.strides);
@@ -136,7 +140,7 @@ Launch prepare(const ElementwiseCall& call) {
   for (const Operand& operand : call.operands)
     if (is_number(operand)) arguments.scalar(compute, operand.number);
   for (const tile::Literal& number : call.numbers) arguments.scalar(compute, number);
-  return {table.find(key_of(call), [&] { return elementwise_kernel(call); }), std::move(arguments), bytes};
+  return {table.find(key_of(call), [&] { return elementwise_kernel(call); }), arguments, blocks, bytes};
 }
 
 }  // namespace anynpu::ops

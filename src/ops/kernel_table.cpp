@@ -8,11 +8,11 @@ std::shared_ptr<const jit::Compiled> KernelTable::find(const Key& key,
                                                        const std::function<tile::Kernel()>& make) {
   {
     std::shared_lock lock(mutex_);
-    if (const auto found = kernels_.find(key.bytes_); found != kernels_.end()) return found->second;
+    if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second;
   }
   auto compiled = jit::compiled(make());
   std::unique_lock lock(mutex_);
-  return kernels_.emplace(key.bytes_, std::move(compiled)).first->second;
+  return kernels_.emplace(key, std::move(compiled)).first->second;
 }
 
 }  // namespace anynpu::ops

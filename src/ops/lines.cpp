@@ -126,15 +126,19 @@ Launch prepare(const LineCall& call) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   const Axis axis = axis_of(call);
   const int64_t least = axis == Axis::kCols ? 1 : kLeastSide;
-  const int64_t side = std::max(least, kBlockElements / std::max<int64_t>(1, call.length));
+  const int64_t side =
+      std::min(call.sizes[0], std::max(least, kBlockElements / std::max<int64_t>(1, call.length)));
   jit::PackedArguments arguments;
   double lines = 1, bytes = 0;
-  for (const int64_t size : call.sizes) {
+  int64_t blocks = 1;
+  for (size_t d = 0; d < call.sizes.size(); ++d) {
+    const int64_t size = call.sizes[d], part = d == 0 ? side : 1;
     arguments.size(size);
     lines *= static_cast<double>(size);
+    blocks *= (size + part - 1) / part;
   }
   arguments.size(call.length);
-  arguments.size(std::min(call.sizes[0], side));
+  arguments.size(side);
   std::vector<int64_t> strides;
   for (const Operand& operand : call.operands) {
     strides.assign(operand.strides.begin(), operand.strides.end() - 1);
@@ -144,7 +148,7 @@ Launch prepare(const LineCall& call) {
     bytes += lines * length * static_cast<double>(tile::size_of(operand.dtype));
   }
   for (const tile::Literal& number : call.numbers) arguments.scalar(call.compute, number);
-  return {table.find(key_of(call), [&] { return line_kernel(call); }), std::move(arguments), bytes};
+  return {table.find(key_of(call), [&] { return line_kernel(call); }), arguments, blocks, bytes};
 }
 
 }  // namespace anynpu::ops

@@ -192,9 +192,9 @@ DeviceIndex current_device() {
   return 0;
 }
 
-void check_device(DeviceIndex device) {
-  TORCH_CHECK(device >= 0 && device < device_count(), "invalid device ordinal ", static_cast<int>(device),
-              ": 0 to ", static_cast<int>(device_count()) - 1, " exist (option ANYNPU_DEVICES)");
+void check_device(int device) {
+  TORCH_CHECK(device >= 0 && device < device_count(), "invalid device ordinal ", device, ": 0 to ",
+              static_cast<int>(device_count()) - 1, " exist (option ANYNPU_DEVICES)");
 }
 
 bool is_started(DeviceIndex device) {

@@ -14,7 +14,7 @@ namespace torch_npu {
 c10::DeviceIndex device_count() noexcept;
 
 /// Raises, naming the ordinal, when there is no such device.
-void check_device(c10::DeviceIndex device);
+void check_device(int device);
 
 /// True when that device was started in this very process.
 bool is_started(c10::DeviceIndex device);

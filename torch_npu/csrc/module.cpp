@@ -63,6 +63,7 @@ void bind_devices(py::module& m) {
         "How many devices there are. Starts none.");
   m.def("is_available", [] { return device_count() > 0; });
   m.def("current_device", torch::wrap_pybind_function([] { return static_cast<int>(current_device()); }));
+  m.def("check_device", torch::wrap_pybind_function(check_device), "Raises where there is no such device.");
   m.def("set_device", torch::wrap_pybind_function(
                           [](int device) { npu_call([&] { anynpu::set_thread_device(device); }); }));
   m.def("init", torch::wrap_pybind_function([] { npu_call([] { anynpu::Device::get(current_device()); }); }),

@@ -16,7 +16,9 @@ from torch_npu.npu._utils import _get_device_index
 
 def _on_device(function, doc):
     def call(device=None):
-        return function(_get_device_index(device, optional=True))
+        index = _get_device_index(device, optional=True)
+        _C.check_device(index)
+        return function(index)
 
     call.__name__ = call.__qualname__ = function.__name__
     call.__doc__ = doc
@@ -64,6 +66,7 @@ max_memory_cached = _deprecated("max_memory_cached", max_memory_reserved)
 def memory_stats_as_nested_dict(device=None):
     """All counters of a device's allocator: see torch.cuda.memory_stats. Empty before it is started."""
     index = _get_device_index(device, optional=True)
+    _C.check_device(index)
     return _C.memory_stats(index) if _C.is_initialized() else {}
 
 

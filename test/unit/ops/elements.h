@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -67,6 +69,7 @@ inline double ulp(DType dtype, double number) {
 /// Runs a launch by the interpreter.
 inline void interpret(const Launch& launch) {
   const tile::Kernel& kernel = launch.code().kernel();
+  EXPECT_EQ(launch.blocks(), launch.code().blocks(launch.arguments()));
   const int64_t* word = launch.arguments().words();
   tile::Arguments arguments;
   for (size_t i = 0; i < kernel.sizes.size(); ++i) arguments.sizes.push_back(*word++);
