@@ -23,11 +23,18 @@ bool View::overlaps_itself() const {
   return elements() * static_cast<int64_t>(tile::size_of(dtype)) > span();
 }
 
-View View::without(size_t d) const {
-  View rest = *this;
-  rest.sizes.erase(rest.sizes.begin() + static_cast<ptrdiff_t>(d));
-  rest.strides.erase(rest.strides.begin() + static_cast<ptrdiff_t>(d));
-  return rest;
+bool View::overlaps(const View& other) const {
+  const auto dense = [](const View& view) {  // and has elements
+    return view.data != nullptr && view.span() != 0 &&
+           view.span() == view.elements() * static_cast<int64_t>(tile::size_of(view.dtype));
+  };
+  const auto start = [](const View& view) { return reinterpret_cast<uintptr_t>(view.data); };
+  const auto end = [&](const View& view) { return start(view) + static_cast<uintptr_t>(view.span()); };
+  return dense(*this) && dense(other) && start(*this) < end(other) && start(other) < end(*this);
+}
+
+bool View::same_as(const View& other) const {
+  return dtype == other.dtype && data == other.data && sizes == other.sizes && strides == other.strides;
 }
 
 View View::expanded(std::span<const int64_t> to) const {

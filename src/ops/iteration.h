@@ -20,8 +20,11 @@ struct View {
   int64_t span() const;
   /// Certainly more than one index has the same element.
   bool overlaps_itself() const;
-  /// Without dimension `d`.
-  View without(size_t d) const;
+  /// Certainly some element is an element of `other` too: both have elements, at known addresses, and no
+  /// gaps.
+  bool overlaps(const View& other) const;
+  /// The same elements in the same order.
+  bool same_as(const View& other) const;
   /// Repeated to `to`, which broadcast() allows.
   View expanded(std::span<const int64_t> to) const;
   /// Dimensions [first, last) as one. Nothing where they have no one stride.

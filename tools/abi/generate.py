@@ -197,7 +197,7 @@ def operators_text(tables: "Tables") -> str:
         first, second = phases(row)
         parts.append(
             f"{first.returns} {first.name}({first.parameters}) {{\n"
-            f'return prepare("{row.name}", {{plan_{plan}, "{operator}"}}, {{{arguments}}}, '
+            f'return prepare("{first.name}", {{"{row.name}", plan_{plan}, "{operator}"}}, {{{arguments}}}, '
             "workspaceSize, executor);\n}"
         )
         parts.append(

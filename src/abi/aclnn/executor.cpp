@@ -1,8 +1,10 @@
 #include "abi/aclnn/executor.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "abi/aclnn/shapes.h"
 #include "abi/aclnn/status.h"
 #include "prof/trace.h"
 #include "runtime/device.h"
@@ -71,7 +73,7 @@ Bound bound(const Argument& argument) {
   return made;
 }
 
-Call bound(Operator op, std::initializer_list<Argument> arguments) {
+Call bound(const Operator& op, std::initializer_list<Argument> arguments) {
   Call call = {op, {}};
   for (const Argument& argument : arguments) call.arguments.push_back(bound(argument));
   return call;
@@ -81,6 +83,7 @@ Call bound(Operator op, std::initializer_list<Argument> arguments) {
 void* const kSomeAddress = reinterpret_cast<void*>(uintptr_t{4096});
 
 Launches planned(const Call& call, Workspace& workspace) {
+  if (call.addresses_known()) return call.op.plan(call, workspace);
   Call with_addresses = call;
   for (Bound& argument : with_addresses.arguments)
     if (auto* tensor = std::get_if<BoundTensor>(&argument.value))
@@ -101,6 +104,19 @@ void check_address(const char* name, const BoundTensor& tensor, std::optional<in
   check_range(name, address, static_cast<size_t>(tensor.view.span()));
 }
 
+/// Each element that `result` has is written once, and read at no other index.
+void check_result(const Call& call, const Bound& result) {
+  const ops::View& view = result.view();
+  check(!view.overlaps_itself(), result.name, " is written, but indices share elements: shape ",
+        text_of(view.sizes), ", strides ", text_of(view.strides));
+  for (const Bound& other : call.arguments) {
+    if (&other == &result || !other.is_tensor || !other.given()) continue;
+    check(!view.overlaps(other.view()) || (!other.written && view.same_as(other.view())), result.name,
+          " is written, and shares memory with ", other.name,
+          other.written ? ", which is written too" : ", but not index by index");
+  }
+}
+
 }  // namespace
 
 void* Workspace::take(int64_t bytes) {
@@ -109,12 +125,18 @@ void* Workspace::take(int64_t bytes) {
   return taken;
 }
 
-aclnnStatus prepare(const char* function, Operator op, std::initializer_list<Argument> arguments,
+bool Call::addresses_known() const {
+  return std::none_of(arguments.begin(), arguments.end(), [](const Bound& argument) {
+    return argument.is_tensor && argument.given() && argument.view().data == nullptr;
+  });
+}
+
+aclnnStatus prepare(const char* function, const Operator& op, std::initializer_list<Argument> arguments,
                     uint64_t* workspace_size, aclOpExecutor** executor) {
-  return call(concat(function, "GetWorkspaceSize").c_str(), [&] {
+  return call(function, [&] {
     uint64_t& size = out(workspace_size, "workspaceSize");
     aclOpExecutor*& place = out(executor, "executor");
-    auto made = std::make_shared<aclOpExecutor>(function, bound(op, arguments));
+    auto made = std::make_shared<aclOpExecutor>(bound(op, arguments));
     size = made->workspace_size;
     place = static_cast<aclOpExecutor*>(new_handle(std::move(made)));
   });
@@ -124,7 +146,7 @@ aclnnStatus run(const char* function, void* workspace, uint64_t workspace_size, 
                 aclrtStream stream) {
   return call(function, [&] {
     const auto found = object(executor, "executor");
-    check(std::string_view(found->function) == function, "executor is of ", found->function, ", not of ",
+    check(std::string_view(found->function()) == function, "executor is of ", found->function(), ", not of ",
           function);
     if (found->run(workspace, workspace_size, stream)) drop_handle(executor);
   });
@@ -132,24 +154,20 @@ aclnnStatus run(const char* function, void* workspace, uint64_t workspace_size, 
 
 }  // namespace anynpu::aclnn
 
-aclOpExecutor::aclOpExecutor(const char* of, aclnn::Call what) : function(of), call_(std::move(what)) {
+aclOpExecutor::aclOpExecutor(aclnn::Call call) : call_(std::move(call)) {
   check_addresses(std::nullopt);
   aclnn::Workspace workspace(aclnn::kSomeAddress);
   launches_ = aclnn::planned(call_, workspace);
   workspace_size = workspace.size();
-  planned_ = workspace_size == 0 && addresses_known();
-}
-
-bool aclOpExecutor::addresses_known() const {
-  for (const Bound& argument : call_.arguments)
-    if (argument.is_tensor && argument.given() && argument.view().data == nullptr) return false;
-  return true;
+  planned_ = workspace_size == 0 && call_.addresses_known();
 }
 
 void aclOpExecutor::check_addresses(std::optional<int> device) const {
   for (const Bound& argument : call_.arguments)
-    if (const auto* tensor = std::get_if<BoundTensor>(&argument.value))
+    if (const auto* tensor = std::get_if<BoundTensor>(&argument.value)) {
       aclnn::check_address(argument.name, *tensor, device);
+      if (argument.written) aclnn::check_result(call_, argument);
+    }
 }
 
 void aclOpExecutor::check_usable() const {
@@ -173,17 +191,17 @@ void aclOpExecutor::set_address(Side side, size_t index, const aclTensor* tensor
     if (!argument.is_tensor || (side != Side::kAll && argument.written != (side == Side::kWritten))) continue;
     if (count++ != index) continue;
     auto* const found = std::get_if<BoundTensor>(&argument.value);
-    aclnn::check(found != nullptr && found->handed == wanted, "tensor (", tensor, ") is not what ", function,
-                 " got as ", argument.name, ", which index ", index, " is");
+    aclnn::check(found != nullptr && found->handed == wanted, "tensor (", tensor, ") is not what ",
+                 function(), " got as ", argument.name, ", which index ", index, " is");
     found->view.data = aclnn::moved(storage, found->offset);
     planned_ = false;
     return;
   }
-  aclnn::check(false, "index is ", index, ", but ", function, " has ", count, " such tensors");
+  aclnn::check(false, "index is ", index, ", but ", function(), " has ", count, " such tensors");
 }
 
 bool aclOpExecutor::run(void* workspace, uint64_t size, aclrtStream stream_handle) {
-  aclnn::check(size >= workspace_size, "workspaceSize is ", size, ", but ", function,
+  aclnn::check(size >= workspace_size, "workspaceSize is ", size, ", but ", function(),
                "GetWorkspaceSize asked for ", workspace_size);
   abi::check(workspace != nullptr || workspace_size == 0, ACLNN_ERR_PARAM_NULLPTR, "workspace is null; ",
              workspace_size, " bytes of device memory are accepted");
@@ -198,7 +216,7 @@ bool aclOpExecutor::run(void* workspace, uint64_t size, aclrtStream stream_handl
     launches_ = aclnn::planned(call_, memory);
     planned_ = workspace_size == 0;
   }
-  const TaskLabel label(function);
+  const TaskLabel label(function());
   const auto threads = static_cast<int>(thread_limit(stream->device()));
   for (const ops::Launch& launch : launches_) ops::enqueue(*stream, launch, threads);
   used_ = !repeatable_;

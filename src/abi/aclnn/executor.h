@@ -73,6 +73,7 @@ using Launches = std::vector<ops::Launch>;
 
 /// How a call becomes launches, and the operator of src/ops that it is of.
 struct Operator {
+  const char* function;  ///< the second one
   Launches (*plan)(const Call&, Workspace&);
   std::string_view name;
 };
@@ -82,11 +83,12 @@ struct Call {
   Operator op;
   std::vector<Bound> arguments;
 
+  bool addresses_known() const;
   const Bound& operator[](size_t i) const { return arguments[i]; }
 };
 
 /// The first of an operator's two functions: reads and checks the arguments, and plans the call.
-aclnnStatus prepare(const char* function, Operator op, std::initializer_list<Argument> arguments,
+aclnnStatus prepare(const char* function, const Operator& op, std::initializer_list<Argument> arguments,
                     uint64_t* workspace_size, aclOpExecutor** executor);
 /// The second: enqueues what was prepared for the function of that name.
 aclnnStatus run(const char* function, void* workspace, uint64_t workspace_size, aclOpExecutor* executor,
@@ -96,7 +98,7 @@ aclnnStatus run(const char* function, void* workspace, uint64_t workspace_size, 
 
 /// A call that was prepared. Runs once, unless it is repeatable.
 struct aclOpExecutor {
-  aclOpExecutor(const char* of, anynpu::aclnn::Call what);
+  explicit aclOpExecutor(anynpu::aclnn::Call call);
 
   /// Tensors as their function counts them, absent ones too: those that are read, written, or all.
   enum class Side : uint8_t { kRead, kWritten, kAll };
@@ -105,12 +107,11 @@ struct aclOpExecutor {
   /// Enqueues it. True where that was the only time.
   bool run(void* workspace, uint64_t size, aclrtStream stream);
 
-  const char* const function;
+  const char* function() const { return call_.op.function; }
   uint64_t workspace_size = 0;
 
  private:
   void check_addresses(std::optional<int> device) const;
-  bool addresses_known() const;
   void check_usable() const;
 
   std::mutex mutex_;

@@ -61,7 +61,6 @@ class Matrices {
   View whole(const Bound& tensor) {
     check_type(tensor, ops::kAllFloats);
     check_shape(tensor, sizes_);
-    if (tensor.written) check_result(tensor);
     return matrix(tensor, split_);
   }
   /// One element for each column; `otherwise` for all where it is absent.
@@ -69,7 +68,6 @@ class Matrices {
     if (!tensor.given()) return {DType::kF32, const_cast<float*>(&otherwise), {rows_, cols_}, {0, 0}};
     check_type(tensor, ops::kAllFloats);
     check_shape(tensor, normalized_);
-    if (tensor.written) check_result(tensor);
     const View column = matrix(tensor, 0);
     return {column.dtype, column.data, {rows_, cols_}, {0, column.strides[1]}};
   }
@@ -80,7 +78,6 @@ class Matrices {
     std::vector<int64_t> sizes = sizes_;
     std::fill(sizes.begin() + static_cast<ptrdiff_t>(split_), sizes.end(), 1);
     check_shape(tensor, sizes);
-    if (tensor.written) check_result(tensor);
     const View row = matrix(tensor, split_);
     return {row.dtype, row.data, {rows_, cols_}, {row.strides[0], 0}};
   }
@@ -134,7 +131,6 @@ Launches plan_along(const Call& call, Workspace&) {
     check_shape(argument, sizes);
     if (!argument.written) views.push_back(argument.view());
   }
-  check_result(result);
   const size_t dim = wrapped(call[static_cast<size_t>(op.operands)], sizes.size());
   if (result.view().elements() == 0) return {};
   if (sizes.empty())

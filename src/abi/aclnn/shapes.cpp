@@ -37,11 +37,6 @@ void check_shape(const Bound& tensor, std::span<const int64_t> sizes) {
         text_of(given), "; ", text_of(sizes), " is accepted");
 }
 
-void check_result(const Bound& tensor) {
-  check(!tensor.view().overlaps_itself(), tensor.name, " is written, but indices share elements: shape ",
-        text_of(tensor.view().sizes), ", strides ", text_of(tensor.view().strides));
-}
-
 void check_type(const Bound& tensor, tile::DTypes accepted) {
   check(accepted.contains(tensor.view().dtype), tensor.name, " has type ", name_of(tensor.view().dtype),
         "; accepted are ", names_of(accepted));

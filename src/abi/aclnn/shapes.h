@@ -17,8 +17,6 @@ std::string names_of(tile::DTypes dtypes);
 /// The sizes that the tensors among `operands` are broadcast to.
 std::vector<int64_t> broadcast_of(std::span<const Bound* const> operands);
 void check_shape(const Bound& tensor, std::span<const int64_t> sizes);
-/// Results are written once for each index.
-void check_result(const Bound& tensor);
 void check_type(const Bound& tensor, tile::DTypes accepted);
 
 /// A copy of tensors of one shape that is not empty, converted.

@@ -212,6 +212,10 @@ TEST_F(AclnnElementwise, WrongArgumentsAreNamed) {
   const TestScalar complex(std::make_pair(1.0f, 2.0f), ACL_COMPLEX64);
   aclTensor* blocked =
       aclCreateTensor(sizes, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_FRACTAL_NZ, nullptr, 0, x.memory());
+  aclTensor* row_of_x =
+      aclCreateTensor(sizes, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, x.memory());
+  aclTensor* shifted =
+      aclCreateTensor(sizes, 1, ACL_FLOAT, nullptr, 1, ACL_FORMAT_ND, nullptr, 0, x.memory());
   aclTensor* on_host =
       aclCreateTensor(sizes, 0, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, const_cast<float*>(pair));
   aclTensor* outside =
@@ -260,7 +264,9 @@ TEST_F(AclnnElementwise, WrongArgumentsAreNamed) {
   expect_failure(aclnnGeluGetWorkspaceSize(x, small, &size, &executor), kInvalid, "out has shape [3]");
   EXPECT_EQ(size, 7u) << "nothing is written on failure";
   EXPECT_EQ(executor, nullptr);
-  for (aclTensor* tensor : {blocked, on_host, outside, eights})
+  expect_failure(add(row_of_x, row_of_x, one, shifted), kInvalid,
+                 "out is written, and shares memory with self, but not index by index");
+  for (aclTensor* tensor : {row_of_x, shifted, blocked, on_host, outside, eights})
     EXPECT_EQ(aclDestroyTensor(tensor), ACL_SUCCESS);
 }
 

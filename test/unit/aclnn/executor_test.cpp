@@ -106,6 +106,24 @@ TEST_F(AclnnExecutor, AddressesMayComeLater) {
   EXPECT_EQ(aclDestroyTensor(later), ACL_SUCCESS);
 }
 
+TEST_F(AclnnExecutor, NoAddressNeedsToBeKnown) {
+  const int64_t sizes[] = {2}, same[] = {2, 1};
+  aclTensor* x = aclCreateTensor(sizes, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, nullptr);
+  aclTensor* out = aclCreateTensor(same, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_NCHW, nullptr, 0, nullptr);
+  TestTensor memory(DType::kF32, {3}, {2, 3, 4});
+  aclOpExecutor* executor = prepared(x, x, out);
+  ASSERT_EQ(aclSetTensorAddr(executor, 0, x, memory.memory()), ACL_SUCCESS) << message();
+  ASSERT_EQ(aclSetTensorAddr(executor, 1, x, memory.memory()), ACL_SUCCESS) << message();
+  ASSERT_EQ(aclSetTensorAddr(executor, 2, out, static_cast<float*>(memory.memory()) + 1), ACL_SUCCESS);
+  expect_failure(aclnnMul(nullptr, 0, executor, nullptr), ACLNN_ERR_PARAM_INVALID, "shares memory with self");
+  ASSERT_EQ(aclSetTensorAddr(executor, 2, out, memory.memory()), ACL_SUCCESS) << message();
+  ASSERT_EQ(aclnnMul(nullptr, 0, executor, nullptr), ACL_SUCCESS) << message();
+  EXPECT_EQ(aclrtSynchronizeStream(nullptr), ACL_SUCCESS);
+  expect_values(memory, {4, 9, 4});
+  EXPECT_EQ(aclDestroyTensor(x), ACL_SUCCESS);
+  EXPECT_EQ(aclDestroyTensor(out), ACL_SUCCESS);
+}
+
 TEST_F(AclnnExecutor, WorkspacesAreAsLargeAsSaid) {
   TestTensor x(DType::kF32, {2, 2, 3}, Layout{{6, 1, 2}}), out(DType::kF32, {2, 2, 3});
   x.set({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});

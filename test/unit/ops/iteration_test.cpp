@@ -113,6 +113,22 @@ TEST(View, KnowsWhetherItOverlapsItself) {
   EXPECT_FALSE(view({0, 3}, {1, 1}).overlaps_itself());
 }
 
+TEST(View, KnowsWhichDenseViewsShareElements) {
+  float memory[8];
+  const View whole = contiguous(DType::kF32, &memory[0], {2, 3}),
+             shifted = contiguous(DType::kF32, &memory[1], {2, 3});
+  const View rest = contiguous(DType::kF32, &memory[6], {2}),
+             empty = contiguous(DType::kF32, &memory[1], {0});
+  const View even = {DType::kF32, &memory[0], {3}, {2}}, odd = {DType::kF32, &memory[1], {3}, {2}};
+  EXPECT_TRUE(whole.overlaps(whole));
+  EXPECT_TRUE(whole.same_as(whole));
+  EXPECT_TRUE(whole.overlaps(shifted));
+  EXPECT_FALSE(whole.same_as(shifted));
+  EXPECT_FALSE(whole.overlaps(rest));
+  EXPECT_FALSE(whole.overlaps(empty));
+  EXPECT_FALSE(even.overlaps(odd));
+}
+
 TEST(View, BroadcastsAsPyTorch) {
   EXPECT_EQ(broadcast(Sizes{2, 1, 4}, Sizes{3, 1}), (Sizes{2, 3, 4}));
   EXPECT_EQ(broadcast(Sizes{}, Sizes{0}), (Sizes{0}));

@@ -25,7 +25,7 @@ extern "C" {
 
 aclnnStatus aclnnAddGetWorkspaceSize(const aclTensor* self, const aclTensor* other, const aclScalar* alpha,
                                      aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnAdd", {plan_elementwise, "Add"},
+  return prepare("aclnnAddGetWorkspaceSize", {"aclnnAdd", plan_elementwise, "Add"},
                  {{"self", self}, {"other", other}, {"alpha", alpha}, {"out", out}}, workspaceSize, executor);
 }
 
@@ -35,7 +35,7 @@ aclnnStatus aclnnAdd(void* workspace, uint64_t workspaceSize, aclOpExecutor* exe
 
 aclnnStatus aclnnAddsGetWorkspaceSize(const aclTensor* self, const aclScalar* other, const aclScalar* alpha,
                                       aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnAdds", {plan_elementwise, "Add"},
+  return prepare("aclnnAddsGetWorkspaceSize", {"aclnnAdds", plan_elementwise, "Add"},
                  {{"self", self}, {"other", other}, {"alpha", alpha}, {"out", out}}, workspaceSize, executor);
 }
 
@@ -46,7 +46,7 @@ aclnnStatus aclnnAdds(void* workspace, uint64_t workspaceSize, aclOpExecutor* ex
 aclnnStatus aclnnInplaceAddGetWorkspaceSize(aclTensor* selfRef, const aclTensor* other,
                                             const aclScalar* alpha, uint64_t* workspaceSize,
                                             aclOpExecutor** executor) {
-  return prepare("aclnnInplaceAdd", {plan_elementwise, "Add"},
+  return prepare("aclnnInplaceAddGetWorkspaceSize", {"aclnnInplaceAdd", plan_elementwise, "Add"},
                  {{"selfRef", selfRef}, {"other", other}, {"alpha", alpha}}, workspaceSize, executor);
 }
 
@@ -58,7 +58,7 @@ aclnnStatus aclnnInplaceAdd(void* workspace, uint64_t workspaceSize, aclOpExecut
 aclnnStatus aclnnInplaceAddsGetWorkspaceSize(aclTensor* selfRef, const aclScalar* other,
                                              const aclScalar* alpha, uint64_t* workspaceSize,
                                              aclOpExecutor** executor) {
-  return prepare("aclnnInplaceAdds", {plan_elementwise, "Add"},
+  return prepare("aclnnInplaceAddsGetWorkspaceSize", {"aclnnInplaceAdds", plan_elementwise, "Add"},
                  {{"selfRef", selfRef}, {"other", other}, {"alpha", alpha}}, workspaceSize, executor);
 }
 
@@ -69,7 +69,7 @@ aclnnStatus aclnnInplaceAdds(void* workspace, uint64_t workspaceSize, aclOpExecu
 
 aclnnStatus aclnnSubGetWorkspaceSize(const aclTensor* self, const aclTensor* other, const aclScalar* alpha,
                                      aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnSub", {plan_elementwise, "Sub"},
+  return prepare("aclnnSubGetWorkspaceSize", {"aclnnSub", plan_elementwise, "Sub"},
                  {{"self", self}, {"other", other}, {"alpha", alpha}, {"out", out}}, workspaceSize, executor);
 }
 
@@ -79,7 +79,7 @@ aclnnStatus aclnnSub(void* workspace, uint64_t workspaceSize, aclOpExecutor* exe
 
 aclnnStatus aclnnSubsGetWorkspaceSize(const aclTensor* self, const aclScalar* other, const aclScalar* alpha,
                                       aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnSubs", {plan_elementwise, "Sub"},
+  return prepare("aclnnSubsGetWorkspaceSize", {"aclnnSubs", plan_elementwise, "Sub"},
                  {{"self", self}, {"other", other}, {"alpha", alpha}, {"out", out}}, workspaceSize, executor);
 }
 
@@ -90,7 +90,7 @@ aclnnStatus aclnnSubs(void* workspace, uint64_t workspaceSize, aclOpExecutor* ex
 aclnnStatus aclnnInplaceSubGetWorkspaceSize(aclTensor* selfRef, const aclTensor* other,
                                             const aclScalar* alpha, uint64_t* workspaceSize,
                                             aclOpExecutor** executor) {
-  return prepare("aclnnInplaceSub", {plan_elementwise, "Sub"},
+  return prepare("aclnnInplaceSubGetWorkspaceSize", {"aclnnInplaceSub", plan_elementwise, "Sub"},
                  {{"selfRef", selfRef}, {"other", other}, {"alpha", alpha}}, workspaceSize, executor);
 }
 
@@ -102,7 +102,7 @@ aclnnStatus aclnnInplaceSub(void* workspace, uint64_t workspaceSize, aclOpExecut
 aclnnStatus aclnnInplaceSubsGetWorkspaceSize(aclTensor* selfRef, const aclScalar* other,
                                              const aclScalar* alpha, uint64_t* workspaceSize,
                                              aclOpExecutor** executor) {
-  return prepare("aclnnInplaceSubs", {plan_elementwise, "Sub"},
+  return prepare("aclnnInplaceSubsGetWorkspaceSize", {"aclnnInplaceSubs", plan_elementwise, "Sub"},
                  {{"selfRef", selfRef}, {"other", other}, {"alpha", alpha}}, workspaceSize, executor);
 }
 
@@ -113,8 +113,8 @@ aclnnStatus aclnnInplaceSubs(void* workspace, uint64_t workspaceSize, aclOpExecu
 
 aclnnStatus aclnnMulGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnMul", {plan_elementwise, "Mul"}, {{"self", self}, {"other", other}, {"out", out}},
-                 workspaceSize, executor);
+  return prepare("aclnnMulGetWorkspaceSize", {"aclnnMul", plan_elementwise, "Mul"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnMul(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
@@ -123,8 +123,8 @@ aclnnStatus aclnnMul(void* workspace, uint64_t workspaceSize, aclOpExecutor* exe
 
 aclnnStatus aclnnMulsGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
                                       uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnMuls", {plan_elementwise, "Mul"}, {{"self", self}, {"other", other}, {"out", out}},
-                 workspaceSize, executor);
+  return prepare("aclnnMulsGetWorkspaceSize", {"aclnnMuls", plan_elementwise, "Mul"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnMuls(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
@@ -133,8 +133,8 @@ aclnnStatus aclnnMuls(void* workspace, uint64_t workspaceSize, aclOpExecutor* ex
 
 aclnnStatus aclnnInplaceMulGetWorkspaceSize(aclTensor* selfRef, const aclTensor* other,
                                             uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnInplaceMul", {plan_elementwise, "Mul"}, {{"selfRef", selfRef}, {"other", other}},
-                 workspaceSize, executor);
+  return prepare("aclnnInplaceMulGetWorkspaceSize", {"aclnnInplaceMul", plan_elementwise, "Mul"},
+                 {{"selfRef", selfRef}, {"other", other}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnInplaceMul(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
@@ -144,8 +144,8 @@ aclnnStatus aclnnInplaceMul(void* workspace, uint64_t workspaceSize, aclOpExecut
 
 aclnnStatus aclnnInplaceMulsGetWorkspaceSize(aclTensor* selfRef, const aclScalar* other,
                                              uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnInplaceMuls", {plan_elementwise, "Mul"}, {{"selfRef", selfRef}, {"other", other}},
-                 workspaceSize, executor);
+  return prepare("aclnnInplaceMulsGetWorkspaceSize", {"aclnnInplaceMuls", plan_elementwise, "Mul"},
+                 {{"selfRef", selfRef}, {"other", other}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnInplaceMuls(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
@@ -156,7 +156,7 @@ aclnnStatus aclnnInplaceMuls(void* workspace, uint64_t workspaceSize, aclOpExecu
 aclnnStatus aclnnSWhereGetWorkspaceSize(const aclTensor* condition, const aclTensor* self,
                                         const aclTensor* other, aclTensor* out, uint64_t* workspaceSize,
                                         aclOpExecutor** executor) {
-  return prepare("aclnnSWhere", {plan_elementwise, "SWhere"},
+  return prepare("aclnnSWhereGetWorkspaceSize", {"aclnnSWhere", plan_elementwise, "SWhere"},
                  {{"condition", condition}, {"self", self}, {"other", other}, {"out", out}}, workspaceSize,
                  executor);
 }
@@ -168,8 +168,8 @@ aclnnStatus aclnnSWhere(void* workspace, uint64_t workspaceSize, aclOpExecutor* 
 
 aclnnStatus aclnnGeluGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
                                       aclOpExecutor** executor) {
-  return prepare("aclnnGelu", {plan_elementwise, "Gelu"}, {{"self", self}, {"out", out}}, workspaceSize,
-                 executor);
+  return prepare("aclnnGeluGetWorkspaceSize", {"aclnnGelu", plan_elementwise, "Gelu"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnGelu(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
@@ -178,7 +178,7 @@ aclnnStatus aclnnGelu(void* workspace, uint64_t workspaceSize, aclOpExecutor* ex
 
 aclnnStatus aclnnGeluV2GetWorkspaceSize(const aclTensor* self, int64_t approximate, aclTensor* out,
                                         uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnGeluV2", {plan_elementwise, "Gelu"},
+  return prepare("aclnnGeluV2GetWorkspaceSize", {"aclnnGeluV2", plan_elementwise, "Gelu"},
                  {{"self", self}, {"approximate", approximate}, {"out", out}}, workspaceSize, executor);
 }
 
@@ -190,7 +190,7 @@ aclnnStatus aclnnGeluV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* 
 aclnnStatus aclnnGeluBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* self,
                                               aclTensor* gradInput, uint64_t* workspaceSize,
                                               aclOpExecutor** executor) {
-  return prepare("aclnnGeluBackward", {plan_elementwise, "GeluBackward"},
+  return prepare("aclnnGeluBackwardGetWorkspaceSize", {"aclnnGeluBackward", plan_elementwise, "GeluBackward"},
                  {{"gradOutput", gradOutput}, {"self", self}, {"gradInput", gradInput}}, workspaceSize,
                  executor);
 }
@@ -204,7 +204,7 @@ aclnnStatus aclnnGeluBackwardV2GetWorkspaceSize(const aclTensor* gradOutput, con
                                                 char* approximate, aclTensor* gradInput,
                                                 uint64_t* workspaceSize, aclOpExecutor** executor) {
   return prepare(
-      "aclnnGeluBackwardV2", {plan_elementwise, "GeluBackward"},
+      "aclnnGeluBackwardV2GetWorkspaceSize", {"aclnnGeluBackwardV2", plan_elementwise, "GeluBackward"},
       {{"gradOutput", gradOutput}, {"self", self}, {"approximate", approximate}, {"gradInput", gradInput}},
       workspaceSize, executor);
 }
@@ -216,8 +216,8 @@ aclnnStatus aclnnGeluBackwardV2(void* workspace, uint64_t workspaceSize, aclOpEx
 
 aclnnStatus aclnnSiluGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
                                       aclOpExecutor** executor) {
-  return prepare("aclnnSilu", {plan_elementwise, "Silu"}, {{"self", self}, {"out", out}}, workspaceSize,
-                 executor);
+  return prepare("aclnnSiluGetWorkspaceSize", {"aclnnSilu", plan_elementwise, "Silu"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnSilu(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
@@ -227,7 +227,7 @@ aclnnStatus aclnnSilu(void* workspace, uint64_t workspaceSize, aclOpExecutor* ex
 aclnnStatus aclnnSiluBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* self,
                                               aclTensor* gradInput, uint64_t* workspaceSize,
                                               aclOpExecutor** executor) {
-  return prepare("aclnnSiluBackward", {plan_elementwise, "SiluBackward"},
+  return prepare("aclnnSiluBackwardGetWorkspaceSize", {"aclnnSiluBackward", plan_elementwise, "SiluBackward"},
                  {{"gradOutput", gradOutput}, {"self", self}, {"gradInput", gradInput}}, workspaceSize,
                  executor);
 }
@@ -239,8 +239,8 @@ aclnnStatus aclnnSiluBackward(void* workspace, uint64_t workspaceSize, aclOpExec
 
 aclnnStatus aclnnSoftmaxGetWorkspaceSize(const aclTensor* self, int64_t dim, aclTensor* out,
                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnSoftmax", {plan_along, "Softmax"}, {{"self", self}, {"dim", dim}, {"out", out}},
-                 workspaceSize, executor);
+  return prepare("aclnnSoftmaxGetWorkspaceSize", {"aclnnSoftmax", plan_along, "Softmax"},
+                 {{"self", self}, {"dim", dim}, {"out", out}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnSoftmax(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
@@ -250,8 +250,8 @@ aclnnStatus aclnnSoftmax(void* workspace, uint64_t workspaceSize, aclOpExecutor*
 
 aclnnStatus aclnnLogSoftmaxGetWorkspaceSize(const aclTensor* self, int64_t dim, aclTensor* out,
                                             uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnLogSoftmax", {plan_along, "LogSoftmax"}, {{"self", self}, {"dim", dim}, {"out", out}},
-                 workspaceSize, executor);
+  return prepare("aclnnLogSoftmaxGetWorkspaceSize", {"aclnnLogSoftmax", plan_along, "LogSoftmax"},
+                 {{"self", self}, {"dim", dim}, {"out", out}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnLogSoftmax(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
@@ -262,7 +262,8 @@ aclnnStatus aclnnLogSoftmax(void* workspace, uint64_t workspaceSize, aclOpExecut
 aclnnStatus aclnnSoftmaxBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* output,
                                                  int64_t dim, aclTensor* gradInput, uint64_t* workspaceSize,
                                                  aclOpExecutor** executor) {
-  return prepare("aclnnSoftmaxBackward", {plan_along, "SoftmaxBackward"},
+  return prepare("aclnnSoftmaxBackwardGetWorkspaceSize",
+                 {"aclnnSoftmaxBackward", plan_along, "SoftmaxBackward"},
                  {{"gradOutput", gradOutput}, {"output", output}, {"dim", dim}, {"gradInput", gradInput}},
                  workspaceSize, executor);
 }
@@ -275,7 +276,8 @@ aclnnStatus aclnnSoftmaxBackward(void* workspace, uint64_t workspaceSize, aclOpE
 aclnnStatus aclnnLogSoftmaxBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* output,
                                                     int64_t dim, aclTensor* out, uint64_t* workspaceSize,
                                                     aclOpExecutor** executor) {
-  return prepare("aclnnLogSoftmaxBackward", {plan_along, "LogSoftmaxBackward"},
+  return prepare("aclnnLogSoftmaxBackwardGetWorkspaceSize",
+                 {"aclnnLogSoftmaxBackward", plan_along, "LogSoftmaxBackward"},
                  {{"gradOutput", gradOutput}, {"output", output}, {"dim", dim}, {"out", out}}, workspaceSize,
                  executor);
 }
@@ -290,7 +292,7 @@ aclnnStatus aclnnLayerNormGetWorkspaceSize(const aclTensor* input, const aclIntA
                                            double eps, aclTensor* out, aclTensor* meanOutOptional,
                                            aclTensor* rstdOutOptional, uint64_t* workspaceSize,
                                            aclOpExecutor** executor) {
-  return prepare("aclnnLayerNorm", {plan_layer_norm, "LayerNorm"},
+  return prepare("aclnnLayerNormGetWorkspaceSize", {"aclnnLayerNorm", plan_layer_norm, "LayerNorm"},
                  {{"input", input},
                   {"normalizedShape", normalizedShape},
                   {"weightOptional", weightOptional},
@@ -315,7 +317,8 @@ aclnnStatus aclnnLayerNormBackwardGetWorkspaceSize(const aclTensor* gradOut, con
                                                    aclTensor* gradInputOptional,
                                                    aclTensor* gradWeightOptional, aclTensor* gradBiasOptional,
                                                    uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnLayerNormBackward", {plan_layer_norm_backward, "LayerNormBackward"},
+  return prepare("aclnnLayerNormBackwardGetWorkspaceSize",
+                 {"aclnnLayerNormBackward", plan_layer_norm_backward, "LayerNormBackward"},
                  {{"gradOut", gradOut},
                   {"input", input},
                   {"normalizedShape", normalizedShape},
@@ -337,8 +340,8 @@ aclnnStatus aclnnLayerNormBackward(void* workspace, uint64_t workspaceSize, aclO
 
 aclnnStatus aclnnInplaceCopyGetWorkspaceSize(aclTensor* selfRef, const aclTensor* src,
                                              uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnInplaceCopy", {plan_copy, "Copy"}, {{"selfRef", selfRef}, {"src", src}}, workspaceSize,
-                 executor);
+  return prepare("aclnnInplaceCopyGetWorkspaceSize", {"aclnnInplaceCopy", plan_copy, "Copy"},
+                 {{"selfRef", selfRef}, {"src", src}}, workspaceSize, executor);
 }
 
 aclnnStatus aclnnInplaceCopy(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
