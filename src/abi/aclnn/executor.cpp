@@ -108,7 +108,7 @@ void check_address(const char* name, const BoundTensor& tensor, std::optional<in
 void check_result(const Call& call, const Bound& result) {
   const ops::View& view = result.view();
   check(!view.overlaps_itself(), result.name, " is written, but indices share elements: shape ",
-        text_of(view.sizes), ", strides ", text_of(view.strides));
+        Listed{view.sizes}, ", strides ", Listed{view.strides});
   for (const Bound& other : call.arguments) {
     if (&other == &result || !other.is_tensor || !other.given()) continue;
     check(!view.overlaps(other.view()) || (!other.written && view.same_as(other.view())), result.name,

@@ -52,11 +52,11 @@ size_t chosen(const Elementwise& op, const Bound* choice) {
   const size_t index =
       word != nullptr ? static_cast<size_t>(std::find(values.begin(), values.end(), *word) - values.begin())
                       : static_cast<size_t>(std::get<int64_t>(choice->value));
+  if (index < values.size()) return index;
   std::string accepted;
   for (const std::string_view value : values) accepted += concat(accepted.empty() ? "" : ", ", value);
-  check(index < values.size(), choice->name, " is ", word != nullptr ? *word : std::to_string(index),
-        "; accepted are ", accepted, word != nullptr ? "" : ", by number from 0 on");
-  return index;
+  abi::fail(ACLNN_ERR_PARAM_INVALID, choice->name, " is ", word != nullptr ? *word : std::to_string(index),
+            "; accepted are ", accepted, word != nullptr ? "" : ", by number from 0 on");
 }
 
 DType common_type(const Elementwise& op, const Roles& roles) {
@@ -77,7 +77,7 @@ DType common_type(const Elementwise& op, const Roles& roles) {
   }
   const DType common = ops::promoted(promotables);
   check(op.dtypes.contains(common), "the operands have common type ", name_of(common), "; accepted are ",
-        names_of(op.dtypes));
+        NamesOf{op.dtypes});
   return common;
 }
 
@@ -148,8 +148,8 @@ Launches plan_elementwise(const Call& call, Workspace&) {
 Launches plan_copy(const Call& call, Workspace&) {
   const Bound &to = call[0], &from = call[1];
   const auto sizes = ops::broadcast(to.view().sizes, from.view().sizes);
-  check(sizes == to.view().sizes, from.name, " has shape ", text_of(from.view().sizes), ", which ", to.name,
-        " of shape ", text_of(to.view().sizes), " cannot take");
+  check(sizes == to.view().sizes, from.name, " has shape ", Listed{from.view().sizes}, ", which ", to.name,
+        " of shape ", Listed{to.view().sizes}, " cannot take");
   if (to.view().elements() == 0) return {};
   return {copied(to.view(), from.view().expanded(*sizes))};
 }

@@ -46,8 +46,8 @@ class Matrices {
     const auto& normalized = std::get<std::vector<int64_t>>(shape.value);
     const bool fits = !normalized.empty() && normalized.size() <= sizes.size() &&
                       std::equal(normalized.rbegin(), normalized.rend(), sizes.rbegin());
-    check(fits, shape.name, " is ", text_of(normalized), "; one or more of the last sizes of ", input.name,
-          ", ", text_of(sizes), ", are accepted");
+    check(fits, shape.name, " is ", Listed{normalized}, "; one or more of the last sizes of ", input.name,
+          ", ", Listed{sizes}, ", are accepted");
     split_ = sizes.size() - normalized.size();
     sizes_ = sizes;
     normalized_ = normalized;

@@ -5,18 +5,21 @@
 
 namespace anynpu::aclnn {
 
-std::string text_of(std::span<const int64_t> sizes) {
-  std::string text;
-  for (const int64_t size : sizes) text += concat(text.empty() ? "" : ", ", size);
-  return concat('[', text, ']');
+std::ostream& operator<<(std::ostream& out, Listed list) {
+  out << '[';
+  for (size_t i = 0; i < list.values.size(); ++i) out << (i == 0 ? "" : ", ") << list.values[i];
+  return out << ']';
 }
 
-std::string names_of(tile::DTypes dtypes) {
-  std::string text;
-  for (int i = 0; i < tile::kDTypes; ++i)
-    if (const auto dtype = static_cast<tile::DType>(i); dtypes.contains(dtype))
-      text += concat(text.empty() ? "" : ", ", name_of(dtype));
-  return text;
+std::ostream& operator<<(std::ostream& out, NamesOf names) {
+  const char* separator = "";
+  for (int i = 0; i < tile::kDTypes; ++i) {
+    const auto dtype = static_cast<tile::DType>(i);
+    if (!names.dtypes.contains(dtype)) continue;
+    out << separator << name_of(dtype);
+    separator = ", ";
+  }
+  return out;
 }
 
 std::vector<int64_t> broadcast_of(std::span<const Bound* const> operands) {
@@ -24,8 +27,8 @@ std::vector<int64_t> broadcast_of(std::span<const Bound* const> operands) {
   for (const Bound* operand : operands) {
     if (!operand->is_tensor) continue;
     const auto both = ops::broadcast(sizes, operand->view().sizes);
-    check(both.has_value(), operand->name, " has shape ", text_of(operand->view().sizes),
-          ", which is not broadcast with that of the operands before it, ", text_of(sizes));
+    check(both.has_value(), operand->name, " has shape ", Listed{operand->view().sizes},
+          ", which is not broadcast with that of the operands before it, ", Listed{sizes});
     sizes = *both;
   }
   return sizes;
@@ -34,12 +37,12 @@ std::vector<int64_t> broadcast_of(std::span<const Bound* const> operands) {
 void check_shape(const Bound& tensor, std::span<const int64_t> sizes) {
   const auto& given = tensor.view().sizes;
   check(std::equal(given.begin(), given.end(), sizes.begin(), sizes.end()), tensor.name, " has shape ",
-        text_of(given), "; ", text_of(sizes), " is accepted");
+        Listed{given}, "; ", Listed{sizes}, " is accepted");
 }
 
 void check_type(const Bound& tensor, tile::DTypes accepted) {
   check(accepted.contains(tensor.view().dtype), tensor.name, " has type ", name_of(tensor.view().dtype),
-        "; accepted are ", names_of(accepted));
+        "; accepted are ", NamesOf{accepted});
 }
 
 ops::Launch copied(const ops::View& to, const ops::View& from) {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "abi/aclnn/executor.h"
@@ -11,8 +11,16 @@ namespace anynpu::aclnn {
 
 // What plans check of tensors. All of them fail naming the argument, what was given and what is accepted.
 
-std::string text_of(std::span<const int64_t> sizes);
-std::string names_of(tile::DTypes dtypes);
+/// Prints as [2, 3].
+struct Listed {
+  std::span<const int64_t> values;
+};
+std::ostream& operator<<(std::ostream& out, Listed list);
+/// Prints as f16, f32.
+struct NamesOf {
+  tile::DTypes dtypes;
+};
+std::ostream& operator<<(std::ostream& out, NamesOf names);
 
 /// The sizes that the tensors among `operands` are broadcast to.
 std::vector<int64_t> broadcast_of(std::span<const Bound* const> operands);
