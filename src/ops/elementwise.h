@@ -43,7 +43,7 @@ struct Elementwise {
   struct Domain {
     double least, most;
   } domain = {-100, 100};
-  std::string_view aten = "";   ///< PyTorch's operators of that name, all overloads
+  std::string_view aten = "";   ///< PyTorch's operators of that name, all overloads; empty: none
   std::string_view aclnn = "";  ///< the C function, without "aclnn"
 };
 

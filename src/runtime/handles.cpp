@@ -20,7 +20,15 @@ constexpr const char* kKindNames[] = {"a context",
                                       "a data buffer",
                                       "a tensor description",
                                       "a handle of physical memory",
-                                      "the report of a failed task"};
+                                      "the report of a failed task",
+                                      "a tensor",
+                                      "a scalar",
+                                      "an array of integers",
+                                      "an array of floats",
+                                      "an array of bools",
+                                      "a list of tensors",
+                                      "a list of scalars",
+                                      "an executor"};
 constexpr int kKindShift = 56;  // no address of a process has these bits
 
 struct Entry {

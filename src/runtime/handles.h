@@ -47,7 +47,15 @@ enum class HandleKind : uint8_t {
   kDataBuffer,
   kTensorDesc,
   kPhysicalMemory,
-  kExceptionInfo
+  kExceptionInfo,
+  kTensor,
+  kScalar,
+  kIntArray,
+  kFloatArray,
+  kBoolArray,
+  kTensorList,
+  kScalarList,
+  kExecutor
 };
 const char* name_of(HandleKind kind);  ///< with its article
 

@@ -1,4 +1,4 @@
-"""Programs that users of AscendCL write: they see include/ and libascendcl.so. And what the library shows."""
+"""Programs that users of AscendCL write: they see include/ and the libraries. And what the libraries show."""
 
 import csv
 import json
@@ -39,22 +39,32 @@ LIFECYCLE = {
 }
 
 
-def functions():
-    """The rows of the table of functions: name, type, why it is not supported."""
-    with open(ROOT / "tools/abi/acl_functions.tsv", newline="") as file:
+def rows(table):
+    with open(ROOT / "tools/abi" / table, newline="") as file:
         for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
             if not row[0].startswith("#"):
-                yield row[1], row[2], row[5]
+                yield row
+
+
+def functions(headers):
+    """Of the table of functions, those of a folder of headers: name, type, why it is not supported."""
+    return [(row[1], row[2], row[5]) for row in rows("acl_functions.tsv") if row[0].startswith(headers)]
+
+
+def operators():
+    """The functions of the table of operators."""
+    names = [row[1] for row in rows("aclnn_functions.tsv")]
+    return names + [f"{name}GetWorkspaceSize" for name in names]
 
 
 @pytest.fixture
 def program(tmp_path):
     """Compiles a program of this folder, runs it and returns what it printed."""
 
-    def run(source):
+    def run(source, *more):
         binary = tmp_path / "program"
         compiler = COMPILERS[Path(source).suffix]
-        link = [f"-L{LIBRARIES}", "-lascendcl", f"-Wl,-rpath,{LIBRARIES}", "-pthread"]
+        link = [f"-L{LIBRARIES}", *more, "-lascendcl", f"-Wl,-rpath,{LIBRARIES}", "-pthread"]
         subprocess.run(
             [*compiler, *WARNINGS, f"-I{ROOT / 'include'}", HERE / source, "-o", binary, *link], check=True
         )
@@ -83,15 +93,20 @@ def test_a_pipeline_of_two_streams(program):
     assert printed == f"0 wrong, sum {expected}\n"
 
 
-def test_the_library_shows_every_function_and_nothing_else():
+def test_operators_of_a_c_program(program):
+    assert program("operators.c", "-lopapi") == "7 9 11\nother has shape [2], 161002\n"
+
+
+def shown(library):
     listed = subprocess.run(
-        ["nm", "-D", "--defined-only", LIBRARIES / "libascendcl.so"],
-        capture_output=True,
-        text=True,
-        check=True,
+        ["nm", "-D", "--defined-only", LIBRARIES / library], capture_output=True, text=True, check=True
     )
-    shown = {line.split()[-1] for line in listed.stdout.splitlines()}
-    assert shown == {name for name, _, _ in functions()}
+    return {line.split()[-1] for line in listed.stdout.splitlines()}
+
+
+def test_the_libraries_show_every_function_and_nothing_else():
+    assert shown("libascendcl.so") == {name for name, _, _ in functions("acl/")}
+    assert shown("libopapi.so") == {name for name, _, _ in functions("aclnn/")} | set(operators())
 
 
 # Calls each function with nothing, and tells what it returned and what the message was.
@@ -99,7 +114,7 @@ CALL_ALL = """
 import ctypes, json, sys
 library = ctypes.CDLL(sys.argv[1])
 library.aclGetRecentErrMsg.restype = ctypes.c_char_p
-types = {"aclError": ctypes.c_int, "uint32_t": ctypes.c_uint32}
+types = {"aclError": ctypes.c_int, "aclnnStatus": ctypes.c_int, "uint32_t": ctypes.c_uint32}
 results = {}
 for name, type in json.load(sys.stdin):
     function = getattr(library, name)
@@ -109,16 +124,17 @@ json.dump(results, sys.stdout)
 """
 
 
-def test_what_is_not_supported_says_so():
-    rows = [(name, type) for name, type, missing in functions() if missing]
-    assert len(rows) > 30
+@pytest.mark.parametrize(("headers", "library", "least"), [("acl/", "ascendcl", 30), ("aclnn/", "opapi", 1)])
+def test_what_is_not_supported_says_so(headers, library, least):
+    missing_ones = [(name, type) for name, type, missing in functions(headers) if missing]
+    assert len(missing_ones) >= least
     done = subprocess.run(
-        [sys.executable, "-c", CALL_ALL, LIBRARIES / "libascendcl.so"],
-        input=json.dumps(rows), capture_output=True, text=True, check=True,
+        [sys.executable, "-c", CALL_ALL, LIBRARIES / f"lib{library}.so"],
+        input=json.dumps(missing_ones), capture_output=True, text=True, check=True,
     )  # fmt: skip
     results = json.loads(done.stdout)
-    values = {"aclError": 200006, "uint32_t": 0xFFFFFFFF}
-    for name, type, missing in functions():
+    values = {"aclError": 200006, "aclnnStatus": 200006, "uint32_t": 0xFFFFFFFF}
+    for name, type, missing in functions(headers):
         if missing:
             value, message = results[name]
             assert value == values.get(type), name

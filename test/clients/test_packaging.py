@@ -72,6 +72,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
         "anynpu/lib64/libanynpu.so",
         "anynpu/lib64/libanynpu_jit.so",
         "anynpu/lib64/libascendcl.so",
+        "anynpu/lib64/libopapi.so",
         "anynpu/set_env.sh",
         "torch_npu/__init__.py",
         "torch_npu/_C.cpython-311-x86_64-linux-gnu.so",
@@ -84,7 +85,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
 
 SYSTEM = {"libc.so.6", "libgcc_s.so.1", "libm.so.6", "libstdc++.so.6", "ld-linux-x86-64.so.2"}
 OF_TORCH = {"libc10.so", "libgomp.so.1", "libtorch_cpu.so", "libtorch_python.so"}
-OWN = {"libanynpu.so"}
+OWN = {"libanynpu.so", "libascendcl.so"}
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29)}  # README.md names the systems that have them
 
 

@@ -1,8 +1,9 @@
 """Writes what follows from the tables of the C interface; with --check only says what is out of date.
 
-From acl_functions.tsv, acl_constants.tsv and acl_types.tsv come the headers under include/acl, the functions
-that are not supported (src/abi/generated/unsupported.cpp), the names of the error codes
-(src/abi/generated/error_names.cpp) and docs/acl_support.md.
+From acl_functions.tsv, acl_constants.tsv and acl_types.tsv come the headers under include, the functions that
+are not supported (generated/unsupported.cpp of each library's folder), the names of the error codes
+(src/abi/generated/error_names.cpp) and docs/acl_support.md. From aclnn_functions.tsv come the two functions
+of each operator: include/aclnnop, src/abi/aclnn/generated/operators.cpp and docs/aclnn_support.md.
 """
 
 import argparse
@@ -29,6 +30,15 @@ class Function(NamedTuple):
     source: str
 
 
+class Operator(NamedTuple):
+    header: str
+    name: str
+    parameters: str
+    plan: str  # the function of src/abi/aclnn that prepares it, without "plan_", and its row in src/ops
+    doc: str
+    source: str
+
+
 class Constant(NamedTuple):
     header: str
     kind: str  # "define", "const TYPE" or "enum NAME"
@@ -44,7 +54,7 @@ class Type(NamedTuple):
     source: str
 
 
-Row = TypeVar("Row", Function, Constant, Type)
+Row = TypeVar("Row", Function, Operator, Constant, Type)
 
 
 class Header(NamedTuple):
@@ -72,10 +82,28 @@ HEADERS = [
     Header("acl/acl_rt.h", ('"acl_base.h"',)),
     Header("acl/acl_rt_allocator.h", ('"acl_base.h"',)),
     Header("acl/acl.h", ('"acl_base.h"', '"acl_rt.h"', '"acl_rt_allocator.h"')),
+    Header("aclnn/acl_meta.h", ("<stdbool.h>", '"acl/acl_base.h"')),
+    Header("aclnn/aclnn_base.h", ('"acl_meta.h"',)),
+]
+
+
+class Library(NamedTuple):
+    folder: str  # of its generated sources
+    headers: tuple[str, ...]  # how the names of its headers start
+    includes: tuple[str, ...]
+
+
+LIBRARIES = [
+    Library("src/abi", ("acl/",), ("acl/acl.h",)),
+    Library("src/abi/aclnn", ("aclnn/", "aclnnop/"), ("aclnn/aclnn_base.h",)),
 ]
 
 # What a function that is not supported returns, by its type.
-FAILURE_VALUES = {"aclError": "ACL_ERROR_FEATURE_UNSUPPORTED", "uint32_t": "UINT32_MAX"}
+FAILURE_VALUES = {
+    "aclError": "ACL_ERROR_FEATURE_UNSUPPORTED",
+    "aclnnStatus": "ACL_ERROR_FEATURE_UNSUPPORTED",
+    "uint32_t": "UINT32_MAX",
+}
 
 
 def read(table: str, row: type[Row]) -> list[Row]:
@@ -120,6 +148,7 @@ def header_text(header: Header, tables: "Tables") -> str:
     constants = [row for row in tables.constants if row.header == header.name]
     types = [row for row in tables.types if row.header == header.name]
     functions = [row for row in tables.functions if row.header == header.name]
+    functions += [phase for row in tables.operators if row.header == header.name for phase in phases(row)]
     parts = [COMMENT, f"#ifndef {guard}\n#define {guard}"]
     parts.append("\n".join(f"#include {name}" for name in header.includes))
     parts.append(header.prologue)
@@ -135,16 +164,59 @@ def header_text(header: Header, tables: "Tables") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def unsupported_text(tables: "Tables") -> str:
+def phases(row: Operator) -> list[Function]:
+    """The two functions of an operator."""
+    first = f"{row.parameters}, uint64_t *workspaceSize, aclOpExecutor **executor"
+    second = "void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream"
+    run = f"Enqueues what {row.name}GetWorkspaceSize prepared, and ends the executor unless it is repeatable."
+    return [
+        Function(row.header, f"{row.name}GetWorkspaceSize", "aclnnStatus", first, row.doc, "", row.source),
+        Function(row.header, row.name, "aclnnStatus", second, run, "", row.source),
+    ]
+
+
+def operator_headers(tables: "Tables") -> list[Header]:
+    return [
+        Header(name, ('"aclnn/aclnn_base.h"',))
+        for name in dict.fromkeys(row.header for row in tables.operators)
+    ]
+
+
+def operators_text(tables: "Tables") -> str:
     parts = [
         COMMENT,
-        '#include "abi/call.h"\n#include "acl/acl.h"',
+        "\n".join(f'#include "{header.name}"' for header in operator_headers(tables)),
+        '#include "abi/aclnn/plans.h"',
+        "using namespace anynpu::aclnn;",
+        'extern "C" {',
+    ]
+    for row in tables.operators:
+        names = [re.findall(r"\w+", parameter)[-1] for parameter in row.parameters.split(",")]
+        arguments = ", ".join(f'{{"{name}", {name}}}' for name in names)
+        plan, operator = row.plan.split()
+        first, second = phases(row)
+        parts.append(
+            f"{first.returns} {first.name}({first.parameters}) {{\n"
+            f'return prepare("{first.name}", {{"{row.name}", plan_{plan}, "{operator}"}}, {{{arguments}}}, '
+            "workspaceSize, executor);\n}"
+        )
+        parts.append(
+            f"{second.returns} {second.name}({second.parameters}) {{\n"
+            f'return run("{row.name}", workspace, workspaceSize, executor, stream);\n}}'
+        )
+    return "\n\n".join([*parts, '}  // extern "C"\n'])
+
+
+def unsupported_text(tables: "Tables", library: Library) -> str:
+    parts = [
+        COMMENT,
+        "\n".join(f'#include "{name}"' for name in ("abi/call.h", *library.includes)),
         '#pragma GCC diagnostic ignored "-Wunused-parameter"',
         "using anynpu::abi::unsupported;",
         'extern "C" {',
     ]
     for row in tables.functions:
-        if row.missing:
+        if row.missing and row.header.startswith(library.headers):
             value = FAILURE_VALUES.get(row.returns, "nullptr")
             parts.append(
                 f"{row.returns} {row.name}({row.parameters.removesuffix('void')}) {{\n"
@@ -156,7 +228,9 @@ def unsupported_text(tables: "Tables") -> str:
 def error_names_text(tables: "Tables") -> str:
     names = {}  # the first name of a value is the one that the newest source gives it
     for row in tables.constants:
-        if "ERROR" in row.name and re.fullmatch(r"define|const int|const int32_t", row.kind):
+        if re.search("ERROR|ACLNN_ERR_", row.name) and re.fullmatch(
+            r"define|const int|const int32_t", row.kind
+        ):
             names.setdefault(int(row.value, 0), row.name)
     cases = "\n".join(
         f'case {value}:\nreturn "{name}";' for value, name in sorted(names.items()) if value != 0
@@ -203,8 +277,23 @@ ACL_ERROR_FEATURE_UNSUPPORTED (or null), and aclGetRecentErrMsg says why.
     return introduction + "\n".join(rows) + "\n"
 
 
+def operators_support_text(tables: "Tables") -> str:
+    rows = [f"| `{row.name}` | `{row.parameters}` | {row.doc} |" for row in tables.operators]
+    introduction = """# Operators of the C interface (aclnn)
+
+Made by tools/abi/generate.py from the table of operators. Each has two functions: `aclnnXGetWorkspaceSize`,
+with the arguments here, checks them and prepares an executor; `aclnnX` enqueues it. Arguments named
+"...Optional" may be null. What objects and executors do stands in include/aclnn/acl_meta.h.
+
+| operator | arguments | what it does |
+|---|---|---|
+"""
+    return introduction + "\n".join(rows) + "\n"
+
+
 class Tables(NamedTuple):
     functions: list[Function]
+    operators: list[Operator]
     constants: list[Constant]
     types: list[Type]
 
@@ -219,14 +308,21 @@ def outputs() -> dict[str, str]:
     """All generated files: path from the root, and text."""
     tables = Tables(
         read("acl_functions.tsv", Function),
+        read("aclnn_functions.tsv", Operator),
         read("acl_constants.tsv", Constant),
         read("acl_types.tsv", Type),
     )
-    code = {f"include/{header.name}": header_text(header, tables) for header in HEADERS}
-    code["src/abi/generated/unsupported.cpp"] = unsupported_text(tables)
+    headers = HEADERS + operator_headers(tables)
+    code = {f"include/{header.name}": header_text(header, tables) for header in headers}
+    for library in LIBRARIES:
+        code[f"{library.folder}/generated/unsupported.cpp"] = unsupported_text(tables, library)
+    code["src/abi/aclnn/generated/operators.cpp"] = operators_text(tables)
     code["src/abi/generated/error_names.cpp"] = error_names_text(tables)
     formatted = {name: clang_format(name, text) for name, text in code.items()}
-    return formatted | {"docs/acl_support.md": support_text(tables)}
+    return formatted | {
+        "docs/acl_support.md": support_text(tables),
+        "docs/aclnn_support.md": operators_support_text(tables),
+    }
 
 
 def stale() -> dict[str, str]:

@@ -188,6 +188,10 @@ const char* error_name(aclError code) {
       return "ACL_ERROR_UNSUPPORTED_JPEG";
     case 148053:
       return "ACL_ERROR_INVALID_BUNDLE_MODEL_ID";
+    case 161001:
+      return "ACLNN_ERR_PARAM_NULLPTR";
+    case 161002:
+      return "ACLNN_ERR_PARAM_INVALID";
     case 200000:
       return "ACL_ERROR_BAD_ALLOC";
     case 200001:
@@ -246,6 +250,8 @@ const char* error_name(aclError code) {
       return "ACL_ERROR_RT_FEATURE_NOT_SUPPORT_UPDATE_OP";
     case 300000:
       return "ACL_ERROR_STORAGE_OVER_LIMIT";
+    case 361001:
+      return "ACLNN_ERR_RUNTIME_ERROR";
     case 500000:
       return "ACL_ERROR_INTERNAL_ERROR";
     case 500001:
@@ -386,6 +392,10 @@ const char* error_name(aclError code) {
       return "ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED";
     case 507904:
       return "ACL_ERROR_RT_COMM_OP_RETRY_FAIL";
+    case 561000:
+      return "ACLNN_ERR_INNER";
+    case 561103:
+      return "ACLNN_ERR_INNER_NULLPTR";
     default:
       return "unknown error";
   }

@@ -10,6 +10,10 @@ namespace {
 
 /// The rows: an operator's formula, and what else there is to say of it.
 const std::vector<Elementwise> kOps = {
+    {.name = "Copy",
+     .formulas = {formula<1, Over::kBoth>([](auto x) { return x; })},
+     .dtypes = tile::kAll,
+     .aclnn = "Copy"},
     {.name = "Add",
      .formulas = {formula<3, Over::kBoth>(
          [](auto a, auto b, auto alpha) { return multiply_add(alpha, b, a); })},

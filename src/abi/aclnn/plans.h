@@ -1,0 +1,19 @@
+#pragma once
+
+#include "abi/aclnn/executor.h"
+
+namespace anynpu::aclnn {
+
+/// Of a row of ops::elementwise_ops(), by the name that it has for aclnn. The first tensors and scalars are
+/// its operands, further scalars and numbers what the row says; a tensor that is written is the result.
+Launches plan_elementwise(const Call& call, Workspace& workspace);
+/// (selfRef, src): the same elements in another type.
+Launches plan_copy(const Call& call, Workspace& workspace);
+/// Of a row of ops::line_ops(): (operands..., dim, result), all of one shape.
+Launches plan_along(const Call& call, Workspace& workspace);
+/// (input, normalizedShape, weight, bias, eps, out, mean, rstd)
+Launches plan_layer_norm(const Call& call, Workspace& workspace);
+/// (gradOut, input, normalizedShape, mean, rstd, weight, bias, outputMask, gradients of input, weight, bias)
+Launches plan_layer_norm_backward(const Call& call, Workspace& workspace);
+
+}  // namespace anynpu::aclnn

@@ -1,0 +1,123 @@
+#include "ops/iteration.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace anynpu::ops {
+
+int64_t View::elements() const {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+int64_t View::span() const {
+  if (elements() == 0) return 0;
+  int64_t last = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+  return (last + 1) * static_cast<int64_t>(tile::size_of(dtype));
+}
+
+bool View::overlaps_itself() const {
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] > 1 && strides[d] == 0) return true;
+  return elements() * static_cast<int64_t>(tile::size_of(dtype)) > span();
+}
+
+bool View::overlaps(const View& other) const {
+  const auto dense = [](const View& view) {  // and has elements
+    return view.data != nullptr && view.span() != 0 &&
+           view.span() == view.elements() * static_cast<int64_t>(tile::size_of(view.dtype));
+  };
+  const auto start = [](const View& view) { return reinterpret_cast<uintptr_t>(view.data); };
+  const auto end = [&](const View& view) { return start(view) + static_cast<uintptr_t>(view.span()); };
+  return dense(*this) && dense(other) && start(*this) < end(other) && start(other) < end(*this);
+}
+
+bool View::same_as(const View& other) const {
+  return dtype == other.dtype && data == other.data && sizes == other.sizes && strides == other.strides;
+}
+
+View View::expanded(std::span<const int64_t> to) const {
+  View made = {dtype, data, {to.begin(), to.end()}, std::vector<int64_t>(to.size(), 0)};
+  const size_t missing = to.size() - sizes.size();
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] == to[missing + d]) made.strides[missing + d] = strides[d];
+  return made;
+}
+
+std::optional<View> View::merged(size_t first, size_t last) const {
+  View made = {dtype, data, {sizes.begin(), sizes.begin() + static_cast<ptrdiff_t>(first)}, {}};
+  made.strides.assign(strides.begin(), strides.begin() + static_cast<ptrdiff_t>(first));
+  int64_t size = 1, stride = 1;
+  for (size_t d = last; d-- > first;) {
+    if (sizes[d] == 1) continue;
+    if (size != 1 && size != 0 && sizes[d] != 0 && strides[d] != size * stride) return std::nullopt;
+    if (size == 1) stride = strides[d];
+    size *= sizes[d];
+  }
+  made.sizes.push_back(size);
+  made.strides.push_back(stride);
+  made.sizes.insert(made.sizes.end(), sizes.begin() + static_cast<ptrdiff_t>(last), sizes.end());
+  made.strides.insert(made.strides.end(), strides.begin() + static_cast<ptrdiff_t>(last), strides.end());
+  return made;
+}
+
+View contiguous(DType dtype, void* data, std::vector<int64_t> sizes) {
+  View made = {dtype, data, std::move(sizes), {}};
+  made.strides.resize(made.sizes.size());
+  int64_t stride = 1;
+  for (size_t d = made.sizes.size(); d-- > 0; stride *= std::max<int64_t>(made.sizes[d], 1))
+    made.strides[d] = stride;
+  return made;
+}
+
+std::optional<std::vector<int64_t>> broadcast(std::span<const int64_t> a, std::span<const int64_t> b) {
+  if (a.size() < b.size()) std::swap(a, b);
+  std::vector<int64_t> sizes(a.begin(), a.end());
+  const size_t missing = a.size() - b.size();
+  for (size_t d = 0; d < b.size(); ++d) {
+    int64_t& size = sizes[missing + d];
+    if (size == 1) size = b[d];
+    if (b[d] != size && b[d] != 1) return std::nullopt;
+  }
+  return sizes;
+}
+
+Iteration::Iteration(std::span<const View> views, std::optional<size_t> along) : strides_(views.size()) {
+  const View& first = views.front();
+  std::vector<size_t> order;
+  for (size_t d = first.sizes.size(); d-- > 0;)
+    if (first.sizes[d] != 1 && d != along) order.push_back(d);
+  const auto inner = [&](size_t a, size_t b) {
+    for (const View& view : views)
+      if (view.strides[a] != view.strides[b]) return view.strides[a] < view.strides[b];
+    return a > b;  // as they are in contiguous memory
+  };
+  std::sort(order.begin(), order.end(), inner);
+  for (const size_t d : order) {
+    const auto continues = [&](size_t i) {
+      const auto bytes = static_cast<int64_t>(tile::size_of(views[i].dtype));
+      return views[i].strides[d] * bytes == strides_[i].back() * sizes_.back();
+    };
+    bool merges = !sizes_.empty();
+    for (size_t i = 0; merges && i < views.size(); ++i) merges = continues(i);
+    if (merges) {
+      sizes_.back() *= first.sizes[d];
+      continue;
+    }
+    sizes_.push_back(first.sizes[d]);
+    for (size_t i = 0; i < views.size(); ++i)
+      strides_[i].push_back(views[i].strides[d] * static_cast<int64_t>(tile::size_of(views[i].dtype)));
+  }
+  if (sizes_.empty()) {
+    sizes_.push_back(1);
+    for (auto& strides : strides_) strides.push_back(0);
+  }
+  for (size_t i = 0; i < views.size(); ++i) {
+    const View& view = views[i];
+    if (along) strides_[i].push_back(view.strides[*along] * static_cast<int64_t>(tile::size_of(view.dtype)));
+    operands_.push_back({.dtype = view.dtype, .data = view.data, .strides = strides_[i]});
+  }
+}
+
+}  // namespace anynpu::ops
