@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <utility>
 
@@ -24,6 +25,10 @@ const Option cache_dir("ANYNPU_CACHE_DIR", "",
 const Option cache_bytes("ANYNPU_CACHE_BYTES", "256M",
                          "from how many bytes on the compiled kernels in ANYNPU_CACHE_DIR that were not used "
                          "for longest are removed");
+
+/// How often a thread that waits for another one's compilation looks. (A wait without end is a function of
+/// newer libstdc++ than this runs on.)
+constexpr auto kLook = std::chrono::seconds(10);
 
 std::string cache_folder() {
   std::string given = cache_dir.text();
@@ -59,7 +64,7 @@ std::shared_ptr<const Compiled> KernelCache::get(const tile::Kernel& kernel, Isa
   const int process = ::getpid();
   while (entry.compiled == nullptr && entry.compiling == process) {
     const auto done = entry.done;  // keeps it, for threads that a fork leaves behind, too
-    done->wait(lock);
+    done->wait_for(lock, kLook);
   }
   if (entry.compiled != nullptr) return entry.compiled;
   entry.compiling = process;

@@ -197,7 +197,7 @@ void check_device(int device) {
               static_cast<int>(device_count()) - 1, " exist (option ANYNPU_DEVICES)");
 }
 
-bool is_started(DeviceIndex device) {
+bool is_started(int device) {
   check_device(device);
   return anynpu::Device::started(device) && !anynpu::Device::forked();
 }

@@ -17,7 +17,7 @@ c10::DeviceIndex device_count() noexcept;
 void check_device(int device);
 
 /// True when that device was started in this very process.
-bool is_started(c10::DeviceIndex device);
+bool is_started(int device);
 
 /// The calling thread's device. A thread that has chosen none gets device 0, and so for C libraries that it
 /// calls, too.

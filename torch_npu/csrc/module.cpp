@@ -71,8 +71,7 @@ void bind_devices(py::module& m) {
   m.def("is_initialized", [] { return anynpu::Device::started() && !anynpu::Device::forked(); });
   m.def("is_in_bad_fork", [] { return anynpu::Device::forked(); });
   m.def("synchronize", torch::wrap_pybind_function([](int device) {
-          if (is_started(static_cast<DeviceIndex>(device)))
-            synchronize_device(static_cast<DeviceIndex>(device));
+          if (is_started(device)) synchronize_device(static_cast<DeviceIndex>(device));
         }));
   m.def("stream_of_handle", torch::wrap_pybind_function([](uintptr_t handle) {
           const c10::Stream stream = stream_of_handle(reinterpret_cast<void*>(handle));
