@@ -256,8 +256,8 @@ def difference(ours: Observed, expected: Observed) -> str:
 
 
 def is_as_exact(ours: Any, cpu: Any, wide: Any) -> bool:
-    """Whether no element of `ours` is further from `wide` than twice what the furthest of the CPU's is, or than
-    the largest number's last digit."""
+    """Whether no element of `ours` is further from `wide` than twice what the furthest of the CPU's is, or
+    than the largest number's last digit."""
     if not all(isinstance(value, torch.Tensor) and is_plain(value) for value in (ours, cpu, wide)):
         return False
     if ours.dtype not in WIDE or ours.dtype != cpu.dtype or not ours.shape == cpu.shape == wide.shape:
