@@ -155,6 +155,7 @@ def test_calls_without_a_kernel_are_served_all_the_same(native):
         (lambda i: i.add_(1.5), "result type Float can't be cast to the desired output type Int"),
         (lambda i: F.gelu(i), "\"GeluKernelImpl\" not implemented for 'Int'"),
         (lambda i: F.gelu(i.float(), approximate="none such"), "approximate argument must be either"),
+        (lambda i: torch._C._nn.gelu(i.half(), out=i.double()), "Found dtype Double but expected Half"),
         (lambda i: i + i[:2], "must match the size of tensor b"),
         (lambda i: i[1:].add_(i[:-1]), "unsupported operation: some elements"),
         (lambda i: i.bool() - i.bool(), "Subtraction, the `-` operator, with two bool tensors"),

@@ -257,7 +257,7 @@ def difference(ours: Observed, expected: Observed) -> str:
 
 def is_as_exact(ours: Any, cpu: Any, wide: Any) -> bool:
     """Whether no element of `ours` is further from `wide` than twice what the furthest of the CPU's is, or
-    than the largest number's last digit."""
+    than two units of the last digit of the largest."""
     if not all(isinstance(value, torch.Tensor) and is_plain(value) for value in (ours, cpu, wide)):
         return False
     if ours.dtype not in WIDE or ours.dtype != cpu.dtype or not ours.shape == cpu.shape == wide.shape:
@@ -266,7 +266,7 @@ def is_as_exact(ours: Any, cpu: Any, wide: Any) -> bool:
     if not finite.any() or not finite.equal(ours.isfinite()):
         return False
     exact = wide[finite]
-    allowed = max(2 * (cpu[finite] - exact).abs().max(), torch.finfo(ours.dtype).eps * exact.abs().max())
+    allowed = max(2 * (cpu[finite] - exact).abs().max(), 2 * torch.finfo(ours.dtype).eps * exact.abs().max())
     return bool((ours[finite] - exact).abs().max() <= allowed)
 
 

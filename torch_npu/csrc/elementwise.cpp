@@ -160,7 +160,7 @@ std::optional<Tensor> ElementwiseKernel::compute(at::ArrayRef<IValue> arguments)
   const auto common = dtype_of(type);
   if (!choice || !common || !op_.dtypes.contains(*common)) return std::nullopt;
   const Tensor out = signature_.out ? arguments[*signature_.out].toTensor() : Tensor();
-  if (out.defined() && (!dtype_of(out.scalar_type()) || (op_.masks != 0 && out.scalar_type() != type)))
+  if (out.defined() && (!dtype_of(out.scalar_type()) || (!op_.casts && out.scalar_type() != type)))
     return std::nullopt;
   c10::SmallVector<Literal, 2> numbers;
   for (const size_t argument : signature_.numbers) {
