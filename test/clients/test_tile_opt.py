@@ -11,7 +11,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TILE_OPT = ROOT / "build/release/tools/tile-opt"
 LIBRARIES = ROOT / "anynpu/lib64"
-pytestmark = pytest.mark.skipif(not TILE_OPT.exists(), reason="built without the JIT")
 
 PROGRAMS = """
 kernel @scale(%x: f16[?n], %y: f16[?n], %by: f32) grid(ceil(?n / 256)) {

@@ -19,7 +19,8 @@ std::string lend_storage(const c10::Storage& storage);
 /// there is here where it was borrowed before. It cannot be resized. Raises what BorrowedMemory does.
 c10::Storage borrow_storage(const std::string& key, int device, size_t bytes);
 
-/// Makes memory available that was lent and given back, and freed here.
+/// Makes memory available that was lent and given back, and freed here. Waits until what this process
+/// dropped of others is given back, which comes after the work that streams have.
 void collect_lent_memory();
 
 /// An event that other processes can open, and the one that another process made, by its handle of 64 bytes
