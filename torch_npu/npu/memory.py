@@ -124,7 +124,7 @@ def empty_cache():
 
 
 def ipc_collect():
-    """Makes freed memory available that other processes had, as far as they have given it back by now, and gives
+    """Makes freed memory available that other processes had, as far as they have given it back by now. Gives
     back what this process dropped of theirs, which waits for the work that streams have."""
     _C.ipc_collect()
 
