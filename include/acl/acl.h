@@ -4,6 +4,8 @@
 #define ANYNPU_INCLUDE_ACL_ACL_H_
 
 #include "acl_base.h"
+#include "acl_mdl.h"
+#include "acl_op.h"
 #include "acl_rt.h"
 #include "acl_rt_allocator.h"
 

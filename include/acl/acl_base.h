@@ -323,10 +323,10 @@ ACL_FUNC_VISIBILITY void aclAppLog(aclLogLevel logLevel, const char* func, const
 /** Name of the simulated processor (option ANYNPU_SOC). */
 ACL_FUNC_VISIBILITY const char* aclrtGetSocName(void);
 
-/** The attributes that aclGetCannAttribute knows. Not supported: software attributes are not built. */
+/** The attributes that aclGetCannAttribute knows, and how many. They live as long as the process. */
 ACL_FUNC_VISIBILITY aclError aclGetCannAttributeList(const aclCannAttr** cannAttrList, size_t* num);
 
-/** An attribute of the software. Not supported: software attributes are not built. */
+/** An attribute of the software: 1 where it has it. */
 ACL_FUNC_VISIBILITY aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t* value);
 
 /** A figure of a device: AI cores and vector cores, both the CPUs that the process may use. */

@@ -542,13 +542,13 @@ ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
 /** The current context of the thread. */
 ACL_FUNC_VISIBILITY aclError aclrtGetCurrentContext(aclrtContext* context);
 
-/** A system parameter of the current context. */
+/** A system parameter of the current context, if it was set there. */
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
 /** Sets a system parameter of the current context; see aclrtSetSysParamOpt. */
 ACL_FUNC_VISIBILITY aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 
-/** A system parameter of the process. */
+/** A system parameter of the process; 0 until it is set. */
 ACL_FUNC_VISIBILITY aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
 /** Sets a system parameter of the process, 0 or 1. Results are deterministic and memory consistent with
@@ -947,6 +947,15 @@ ACL_FUNC_VISIBILITY aclError aclrtDestroyBinary(aclrtBinary binary);
 
 /** Loads the binary of kernels. Not supported: loading and launching kernel binaries is not built. */
 ACL_FUNC_VISIBILITY aclError aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle* binHandle);
+
+/** Loads the binary of kernels from memory. Not supported: loading and launching kernel binaries is not
+ *  built. */
+ACL_FUNC_VISIBILITY aclError aclrtBinaryLoadFromData(const void* data, size_t length, const void* options,
+                                                     aclrtBinHandle* binHandle);
+
+/** The addresses of a kernel, for each kind of core. Not supported: loading and launching kernel binaries
+ *  is not built. */
+ACL_FUNC_VISIBILITY aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void** aicAddr, void** aivAddr);
 
 /** Unloads it. Not supported: loading and launching kernel binaries is not built. */
 ACL_FUNC_VISIBILITY aclError aclrtBinaryUnLoad(aclrtBinHandle binHandle);

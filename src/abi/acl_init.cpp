@@ -1,5 +1,6 @@
 // Initialisation, versions and error reports of acl_rt.h.
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -54,6 +55,10 @@ uint64_t take_references_back(bool all) {
   return left;
 }
 
+/// What the software has: sums that are out of range become infinite, operators know bfloat16. Operators that
+/// are compiled for the sizes of each call (jit_compile) are not among it: kernels serve all sizes.
+constexpr aclCannAttr kAttributes[] = {ACL_CANN_ATTR_INF_NAN, ACL_CANN_ATTR_BF16};
+
 }  // namespace
 
 extern "C" {
@@ -91,6 +96,25 @@ aclError aclrtGetVersion(int32_t* majorVersion, int32_t* minorVersion, int32_t* 
 
 const char* aclrtGetSocName() {
   return abi::call_or(nullptr, "aclrtGetSocName", [] { return soc_name(); });
+}
+
+aclError aclGetCannAttributeList(const aclCannAttr** cannAttrList, size_t* num) {
+  return abi::call("aclGetCannAttributeList", [&] {
+    const aclCannAttr*& list = abi::out(cannAttrList, "cannAttrList");
+    abi::out(num, "num") = std::size(kAttributes);
+    list = kAttributes;
+  });
+}
+
+aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t* value) {
+  return abi::call("aclGetCannAttribute", [&] {
+    abi::check(cannAttr >= ACL_CANN_ATTR_INF_NAN && cannAttr <= ACL_CANN_ATTR_JIT_COMPILE,
+               ACL_ERROR_INVALID_PARAM, "cannAttr is ", cannAttr,
+               "; the ACL_CANN_ATTR_ constants are accepted");
+    const bool has =
+        std::find(std::begin(kAttributes), std::end(kAttributes), cannAttr) != std::end(kAttributes);
+    abi::out(value, "value") = has ? 1 : 0;
+  });
 }
 
 aclError aclrtGetRunMode(aclrtRunMode* runMode) {

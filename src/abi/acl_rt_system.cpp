@@ -15,10 +15,10 @@ using namespace anynpu;
 
 namespace {
 
-/// The parameters of the process.
+/// The parameters of the process, all 0 until they are set.
 struct Parameters {
   std::mutex mutex;
-  std::array<std::optional<int64_t>, kSystemParameters> values;
+  std::array<int64_t, kSystemParameters> values = {};
 };
 
 /// Made when the library is loaded: no fork can find it half made. Outlives every thread.
@@ -43,11 +43,6 @@ int64_t checked_value(aclSysParamOpt opt, int64_t value) {
   return value;
 }
 
-int64_t value_of(aclSysParamOpt opt, std::optional<int64_t> set) {
-  abi::check(set.has_value(), ACL_ERROR_RT_SYSPARAMOPT_NOT_SET, "opt ", opt, " was not set");
-  return *set;
-}
-
 }  // namespace
 
 extern "C" {
@@ -66,7 +61,7 @@ aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
     int64_t& place = abi::out(value, "value");
     const size_t option = checked_option(opt);
     std::lock_guard lock(of_process.mutex);
-    place = value_of(opt, of_process.values[option]);
+    place = of_process.values[option];
   });
 }
 
@@ -81,7 +76,10 @@ aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
   return abi::call("aclrtCtxGetSysParamOpt", [&] {
     int64_t& place = abi::out(value, "value");
     const size_t option = checked_option(opt);
-    place = value_of(opt, Context::current()->parameter(option));
+    const std::optional<int64_t> set = Context::current()->parameter(option);
+    abi::check(set.has_value(), ACL_ERROR_RT_SYSPARAMOPT_NOT_SET, "opt ", opt,
+               " was not set in the current context");
+    place = *set;
   });
 }
 

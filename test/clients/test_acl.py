@@ -104,9 +104,21 @@ def shown(library):
     return {line.split()[-1] for line in listed.stdout.splitlines()}
 
 
+# The libraries, and how the names of their headers start.
+ASCENDCL = ("acl/acl_base.h", "acl/acl_rt", "acl/acl_mdl.h", "acl/acl_op.h", "profiling/", "runtime/")
+HEADERS = {"ascendcl": ASCENDCL, "opapi": ("aclnn/",), "acl_op_compiler": ("acl/acl_op_compiler.h",)}
+LINK_ONLY = ("acl_tdt_channel", "ge_runner", "graph", "hccl")
+
+
 def test_the_libraries_show_every_function_and_nothing_else():
-    assert shown("libascendcl.so") == {name for name, _, _ in functions("acl/")}
-    assert shown("libopapi.so") == {name for name, _, _ in functions("aclnn/")} | set(operators())
+    for library, headers in HEADERS.items():
+        more = set(operators()) if library == "opapi" else set()
+        assert shown(f"lib{library}.so") == {name for name, _, _ in functions(headers)} | more
+    for library in LINK_ONLY:
+        assert shown(f"lib{library}.so") == set()
+    assert {name for name, _, _ in functions("")} == {
+        name for headers in HEADERS.values() for name, _, _ in functions(headers)
+    }
 
 
 # Calls each function with nothing, and tells what it returned and what the message was.
@@ -114,7 +126,8 @@ CALL_ALL = """
 import ctypes, json, sys
 library = ctypes.CDLL(sys.argv[1])
 library.aclGetRecentErrMsg.restype = ctypes.c_char_p
-types = {"aclError": ctypes.c_int, "aclnnStatus": ctypes.c_int, "uint32_t": ctypes.c_uint32}
+types = {"uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "void": None}
+types |= dict.fromkeys(("aclError", "aclnnStatus", "rtError_t", "int32_t"), ctypes.c_int)
 results = {}
 for name, type in json.load(sys.stdin):
     function = getattr(library, name)
@@ -124,8 +137,15 @@ json.dump(results, sys.stdout)
 """
 
 
-@pytest.mark.parametrize(("headers", "library", "least"), [("acl/", "ascendcl", 30), ("aclnn/", "opapi", 1)])
-def test_what_is_not_supported_says_so(headers, library, least):
+FAILED = {
+    "aclError": 200006, "aclnnStatus": 200006, "rtError_t": 207000, "int32_t": -1, "uint32_t": 0xFFFFFFFF,
+    "uint64_t": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("library", "least"), [("ascendcl", 30), ("opapi", 1), ("acl_op_compiler", 1)])
+def test_what_is_not_supported_says_so(library, least):
+    headers = HEADERS[library]
     missing_ones = [(name, type) for name, type, missing in functions(headers) if missing]
     assert len(missing_ones) >= least
     done = subprocess.run(
@@ -133,11 +153,10 @@ def test_what_is_not_supported_says_so(headers, library, least):
         input=json.dumps(missing_ones), capture_output=True, text=True, check=True,
     )  # fmt: skip
     results = json.loads(done.stdout)
-    values = {"aclError": 200006, "aclnnStatus": 200006, "uint32_t": 0xFFFFFFFF}
     for name, type, missing in functions(headers):
         if missing:
             value, message = results[name]
-            assert value == values.get(type), name
+            assert value == FAILED.get(type), name
             assert (
                 message == f"{name} failed (200006, ACL_ERROR_FEATURE_UNSUPPORTED): not supported: {missing}"
             )

@@ -81,28 +81,50 @@ HEADERS = [
     Header("acl/acl_base.h", ("<stddef.h>", "<stdint.h>", '"error_codes/rt_error_codes.h"'), BASE_MACROS),
     Header("acl/acl_rt.h", ('"acl_base.h"',)),
     Header("acl/acl_rt_allocator.h", ('"acl_base.h"',)),
-    Header("acl/acl.h", ('"acl_base.h"', '"acl_rt.h"', '"acl_rt_allocator.h"')),
+    Header("acl/acl_mdl.h", ('"acl_base.h"', '"acl_rt.h"')),
+    Header("acl/acl_op.h", ('"acl_base.h"', '"acl_rt.h"')),
+    Header("acl/acl_op_compiler.h", ('"acl_base.h"', '"acl_op.h"')),
+    Header(
+        "acl/acl.h",
+        ('"acl_base.h"', '"acl_mdl.h"', '"acl_op.h"', '"acl_rt.h"', '"acl_rt_allocator.h"'),
+    ),
+    Header("profiling/aprof_pub.h", ("<stddef.h>", '"acl/acl_base.h"')),
+    Header("runtime/rt.h", ('"acl/acl_base.h"',)),
     Header("aclnn/acl_meta.h", ("<stdbool.h>", '"acl/acl_base.h"')),
     Header("aclnn/aclnn_base.h", ('"acl_meta.h"',)),
 ]
 
 
+COMPILER = "acl/acl_op_compiler.h"
+
+
 class Library(NamedTuple):
     folder: str  # of its generated sources
-    headers: tuple[str, ...]  # how the names of its headers start
-    includes: tuple[str, ...]
+    headers: tuple[str, ...]
+
+    def has(self, row: Function) -> bool:
+        return row.header in self.headers
 
 
+# By the headers whose functions are not all supported.
 LIBRARIES = [
-    Library("src/abi", ("acl/",), ("acl/acl.h",)),
-    Library("src/abi/aclnn", ("aclnn/", "aclnnop/"), ("aclnn/aclnn_base.h",)),
+    Library(
+        "src/abi",
+        tuple(header.name for header in HEADERS if not header.name.startswith(("aclnn/", COMPILER))),
+    ),
+    Library("src/abi/aclnn", ("aclnn/acl_meta.h", "aclnn/aclnn_base.h")),
+    Library("src/abi/op_compiler", (COMPILER,)),
 ]
 
 # What a function that is not supported returns, by its type.
 FAILURE_VALUES = {
     "aclError": "ACL_ERROR_FEATURE_UNSUPPORTED",
     "aclnnStatus": "ACL_ERROR_FEATURE_UNSUPPORTED",
+    "rtError_t": "ACL_ERROR_RT_FEATURE_NOT_SUPPORT",
+    "int32_t": "-1",
     "uint32_t": "UINT32_MAX",
+    "uint64_t": "0",
+    "void": "",
 }
 
 
@@ -208,20 +230,23 @@ def operators_text(tables: "Tables") -> str:
 
 
 def unsupported_text(tables: "Tables", library: Library) -> str:
+    missing = [row for row in tables.functions if row.missing and library.has(row)]
     parts = [
         COMMENT,
-        "\n".join(f'#include "{name}"' for name in ("abi/call.h", *library.includes)),
+        "\n".join(
+            f'#include "{name}"' for name in ("abi/call.h", *dict.fromkeys(row.header for row in missing))
+        ),
         '#pragma GCC diagnostic ignored "-Wunused-parameter"',
         "using anynpu::abi::unsupported;",
         'extern "C" {',
     ]
-    for row in tables.functions:
-        if row.missing and row.header.startswith(library.headers):
-            value = FAILURE_VALUES.get(row.returns, "nullptr")
-            parts.append(
-                f"{row.returns} {row.name}({row.parameters.removesuffix('void')}) {{\n"
-                f'unsupported("{row.name}", "{row.missing}");\nreturn {value};\n}}'
-            )
+    for row in missing:
+        value = FAILURE_VALUES.get(row.returns, "nullptr")
+        parameters = "" if row.parameters == "void" else row.parameters
+        parts.append(
+            f"{row.returns} {row.name}({parameters}) {{\n"
+            f'unsupported("{row.name}", "{row.missing}");\n' + (f"return {value};\n}}" if value else "}")
+        )
     return "\n\n".join([*parts, '}  // extern "C"\n'])
 
 

@@ -95,6 +95,14 @@ def conformance(context: typer.Context) -> None:
 
 
 @app.command()
+def wheel(
+    k: Annotated[str | None, typer.Option("-k", help="only tests whose name contains this")] = None,
+) -> None:
+    """The published torch_npu wheel over the libraries of this tree, compared with PyTorch CPU."""
+    raise typer.Exit(suites.run(["published"], k))
+
+
+@app.command()
 def fuzz(
     target: Annotated[
         str, typer.Argument(help="tile: random tile programs, interpreter against machine code")

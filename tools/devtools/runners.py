@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,7 +157,9 @@ def read_gtest(name: str, report: Path) -> Counts:
     return counts
 
 
-def pytest(folder: str, *arguments: str, workers: int = 0) -> Counts:
+def pytest(
+    folder: str, *arguments: str, workers: int = 0, python: Sequence[str] = (sys.executable,)
+) -> Counts:
     """A folder or file of Python tests, in this many worker processes; 0: in one process."""
     build.build("release")
     name = f"pytest-{Path(folder).name}"
@@ -166,7 +168,7 @@ def pytest(folder: str, *arguments: str, workers: int = 0) -> Counts:
         # Not loadfile, which runs a test that crashes again and again.
         arguments = ("-n", str(workers), "--dist", "worksteal", *arguments)
     ended = run_limited(
-        [sys.executable, "-m", "pytest", "-p", "devtools.pytest_report", folder, *arguments],
+        [*python, "-m", "pytest", "-p", "devtools.pytest_report", folder, *arguments],
         {"ANYNPU_PYTEST_REPORT": str(report)},
     )
     counts, running = Counts(), set()

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from . import ROOT, build, lint
+from . import ROOT, build, lint, published
 from .runners import AT_ONCE, Counts, gtest, pytest
 
 # A sanitizer's report fails its test.
@@ -43,6 +43,11 @@ def run_tiny(k: str | None) -> Counts:
     return counts + run_pytest(files, k)
 
 
+def run_published(k: str | None) -> Counts:
+    """In an environment with the published torch_npu; -P, so that it is not this folder's."""
+    return pytest("test/published", *(["-k", k] if k else []), python=published.command("-P"))
+
+
 SUITES: dict[str, Callable[[str | None], Counts]] = {
     "lint": run_lint,
     "tiny": run_tiny,
@@ -54,6 +59,7 @@ SUITES: dict[str, Callable[[str | None], Counts]] = {
     for name, folder in PYTHON_SUITES.items()
     if any((ROOT / folder).glob("test_*.py"))
 }
+SUITES["published"] = run_published
 ALL = [name for name in SUITES if name != "tiny"]  # tiny is a part of the others
 
 

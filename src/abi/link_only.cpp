@@ -1,0 +1,1 @@
+// The published adapter names libraries that it takes no function from (see README.md). This is all of each.

@@ -1,0 +1,141 @@
+"""The published torch_npu: what it needs of the C interface, by values."""
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+LIBRARIES = Path(__file__).parents[2] / "anynpu" / "lib64"
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def both(function, *tensors, grad=None):
+    """What `function` and its gradients give on the CPU and on npu, which must be the same: of halves, to two
+    units of the last place of the largest, because PyTorch CPU rounds some steps in between to halves."""
+    results = []
+    for device in ("cpu", "npu"):
+        inputs = [tensor.clone().to(device) for tensor in tensors]
+        if grad is not None:
+            inputs = [tensor.detach().requires_grad_() for tensor in inputs]
+        result = function(*inputs)
+        if grad is not None:
+            result.backward(grad.to(device))
+            result = [result.detach(), *(tensor.grad for tensor in inputs)]
+        results.append([tensor.cpu() for tensor in (result if isinstance(result, list) else [result])])
+    cpu, npu = results
+    for expected, actual in zip(cpu, npu, strict=True):
+        assert actual.device.type == "cpu" and actual.dtype == expected.dtype
+        if expected.dtype in (torch.float16, torch.bfloat16):
+            unit = torch.finfo(expected.dtype).eps * expected.abs().max().item()
+            torch.testing.assert_close(actual, expected, rtol=0, atol=2 * unit)
+        else:
+            torch.testing.assert_close(actual, expected)
+
+
+def test_it_is_the_published_one_over_these_libraries():
+    torch.zeros(1).npu()
+    assert importlib.metadata.version("torch_npu") == "2.13.0"
+    with open("/proc/self/maps") as maps:
+        loaded = {line.split()[-1] for line in maps if line.rstrip().endswith(".so")}
+    for name in ("libascendcl", "libopapi", "libacl_op_compiler", "libhccl", "libanynpu"):
+        of_name = {path for path in loaded if os.path.basename(path) == f"{name}.so"}
+        assert of_name == {str(LIBRARIES / f"{name}.so")}, name
+
+
+def test_device():
+    assert torch.npu.is_available()
+    assert torch.npu.device_count() == 1
+    assert torch.npu.get_device_name(0).startswith("Ascend910B")
+    assert torch.npu.current_device() == 0
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [*FLOATS, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool],
+)
+def test_tensors_move(dtype):
+    values = torch.randint(0, 2 if dtype == torch.bool else 100, (3, 5, 7)).to(dtype)
+    assert torch.equal(values.npu().cpu(), values)
+    pinned = values.pin_memory()
+    device = pinned.to("npu", non_blocking=True)
+    assert torch.equal(device.to("cpu"), values)
+    assert torch.empty(0, 4, dtype=dtype).npu().cpu().shape == (0, 4)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_copies_of_any_strides_and_types(dtype):
+    values = torch.randn(6, 10).to(dtype)
+    both(lambda x: x.t().contiguous(), values)
+    both(lambda x: x[1::2, ::3].clone(), values)
+    both(lambda x: x.expand(4, 6, 10).contiguous(), values)
+    both(lambda x: x.to(torch.float32), values)
+    both(lambda x: (x * 10).to(torch.int32), values)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_add(dtype):
+    a, b, row = (torch.randn(*shape).to(dtype) for shape in ((4, 8), (4, 8), (8,)))
+    both(lambda x, y: x + y, a, b)
+    both(lambda x, y: torch.add(x, y, alpha=3), a, row)
+    both(lambda x: x + 2.5, a)
+    both(lambda x, y: x.add_(y), a, b)
+    both(lambda x, y: x + y, a, b, grad=torch.randn(4, 8).to(dtype))
+
+
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
+@pytest.mark.parametrize("dim", [-1, 0, 1])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_softmax_with_gradient(function, dim, dtype):
+    x, grad = torch.randn(5, 6, 33).to(dtype), torch.randn(5, 6, 33).to(dtype)
+    both(lambda x: function(x, dim), x, grad=grad)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_layer_norm_with_gradients(dtype):
+    x, weight, bias, grad = (torch.randn(*shape).to(dtype) for shape in ((7, 48), (48,), (48,), (7, 48)))
+    both(lambda x, w, b: F.layer_norm(x, (48,), w, b), x, weight, bias, grad=grad)
+
+
+@pytest.mark.parametrize("function", [F.gelu, F.silu])
+def test_activations_with_gradients(function):
+    both(function, torch.randn(1000), grad=torch.randn(1000))
+
+
+def test_streams_and_events():
+    side = torch.npu.Stream()
+    x = torch.ones(1 << 20).npu()
+    event = torch.npu.Event(enable_timing=True)
+    with torch.npu.stream(side):
+        side.wait_stream(torch.npu.default_stream())
+        y = x + x
+        event.record()
+    torch.npu.current_stream().wait_event(event)
+    z = y + x
+    torch.npu.synchronize()
+    assert event.query() and torch.equal(z.cpu(), torch.full((1 << 20,), 3.0))
+
+
+def test_memory_is_returned():
+    torch.npu.empty_cache()
+    before = torch.npu.memory_allocated()
+    x = torch.empty(1 << 20).npu()
+    assert torch.npu.memory_allocated() - before >= 4 << 20
+    del x
+    torch.npu.empty_cache()
+    assert torch.npu.memory_allocated() == before
+    with pytest.raises(RuntimeError, match="out of memory"):
+        torch.empty(1 << 50, dtype=torch.int8, device="npu")
+    assert torch.equal(torch.ones(3).npu().cpu(), torch.ones(3))
+
+
+def test_what_is_not_built_says_so():
+    with pytest.raises(RuntimeError, match="Erfinv"):
+        torch.erfinv(torch.ones(3).npu()).cpu()
