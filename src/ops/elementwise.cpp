@@ -57,8 +57,10 @@ class Block {
 Expr load(Builder& builder, const Block& block, const ElementwiseCall& call, size_t index, int buffer) {
   const Operand& operand = call.operands[index];
   const Expr stored = builder.load(buffer, block.places(operand), block.rows(), block.cols(operand));
-  if (is_mask(call.op, index - 1)) return converted(stored, DType::kBool);
-  return converted(converted(stored, call.common), compute_type(call.common));
+  const size_t number = index - results_of(call.op);
+  if (is_mask(call.op, number)) return converted(stored, DType::kBool);
+  const DType promoted = follows(call.op, number) ? operand.dtype : call.common;
+  return converted(converted(stored, promoted), compute_type(call.common));
 }
 
 }  // namespace
@@ -67,11 +69,14 @@ tile::Kernel elementwise_kernel(const ElementwiseCall& call) {
   Builder builder(std::string(call.op.name));
   const Block block(builder, call.sizes.size());
   const DType compute = compute_type(call.common);
-  const Operand& out = call.operands[0];
-  const int result_buffer = block.add_buffer(builder, "result", out);
+  const size_t results = results_of(call.op);
+  std::vector<int> result_buffers;
+  for (size_t i = 0; i < results; ++i)
+    result_buffers.push_back(
+        block.add_buffer(builder, results == 1 ? "result" : concat("y", i), call.operands[i]));
   std::vector<Expr> arguments;
-  for (size_t i = 1; i < call.operands.size(); ++i) {
-    const std::string name = concat("x", i);
+  for (size_t i = results; i < call.operands.size(); ++i) {
+    const std::string name = concat("x", i - results);
     arguments.push_back(
         is_number(call.operands[i])
             ? builder.scalar(name, compute)
@@ -79,10 +84,14 @@ tile::Kernel elementwise_kernel(const ElementwiseCall& call) {
   }
   for (const Number& number : call.op.numbers)
     arguments.push_back(builder.scalar(std::string(number.name), compute));
-  Expr result = call.op.formulas[call.choice].emit(arguments);
-  if (!call.op.compares) result = converted(result, call.common);
-  result = shaped(result, {out.dtype, block.rows(), block.cols(out)});
-  builder.store(result_buffer, block.places(out), result);
+  std::vector<Expr> values = call.op.formulas[call.choice].emit(arguments);
+  for (size_t i = 0; i < results; ++i) {
+    const Operand& out = call.operands[i];
+    if (!call.op.compares) values[i] = converted(values[i], call.common);
+    values[i] = shaped(values[i], {out.dtype, block.rows(), block.cols(out)});
+  }
+  for (size_t i = 0; i < results; ++i)
+    builder.store(result_buffers[i], block.places(call.operands[i]), values[i]);
   return builder.finish();
 }
 

@@ -26,15 +26,16 @@ struct Choice {
   std::vector<std::string_view> values;
 };
 
-/// An operator whose element follows from the operands' elements at the same place. Operands are broadcast,
-/// and promoted to a common type (but masks); the result is rounded to it once.
+/// An operator whose elements follow from the operands' elements at the same place. Operands are broadcast,
+/// and promoted to a common type (but masks); results are rounded to it once.
 struct Elementwise {
   std::string_view name;
   /// Of the operands, then the numbers. With a choice, one for each of its values.
   std::vector<Formula> formulas;
   DTypes dtypes;  ///< common types that there are kernels for
   int operands = 1;
-  uint8_t masks = 0;  ///< bit i: operand i is bool and takes no part in promotion
+  uint8_t masks = 0;    ///< bit i: operand i is bool and takes no part in promotion
+  uint8_t follows = 0;  ///< bit i: operand i takes no part in promotion, and is converted to the compute type
   std::vector<Number> numbers = {};
   std::optional<Choice> choice = {};
   bool compares = false;  ///< the result is bool
@@ -49,12 +50,15 @@ struct Elementwise {
 };
 
 inline bool is_mask(const Elementwise& op, size_t operand) { return (op.masks >> operand & 1) != 0; }
+inline bool follows(const Elementwise& op, size_t operand) { return (op.follows >> operand & 1) != 0; }
+inline size_t results_of(const Elementwise& op) { return op.formulas[0].results; }
 
 /// All of them, by name.
 std::span<const Elementwise> elementwise_ops();
 const Elementwise* find_elementwise(std::string_view name);  ///< or null
 
-/// One call: sizes, the innermost dimension first, none of them 0; the result, then the operands.
+/// One call: sizes, the innermost dimension first, none of them 0; the results, then the operands. Results
+/// may lie where operands do, index by index.
 struct ElementwiseCall {
   const Elementwise& op;
   size_t choice = 0;

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tile/builder.h"
 
@@ -56,28 +58,38 @@ TwoParts<V> product(V x, V constant) {
 TwoParts<tile::Expr> product(const tile::Expr& x, double constant);
 
 /// A function of elements, written once as a generic lambda: over tile values it emits code, over double and
-/// int64_t it is the reference.
+/// int64_t it is the reference. The lambda returns one result, or a tuple of them.
 struct Formula {
-  size_t arguments;
+  size_t arguments, results;
   double ulps;  ///< how far from the exact value it may be, in units of the last place of the compute type
-  std::function<tile::Expr(std::span<const tile::Expr>)> emit;
-  std::function<double(std::span<const double>)> of_floats;      ///< empty: has no floats
-  std::function<int64_t(std::span<const int64_t>)> of_integers;  ///< empty: has no integers
+  std::function<std::vector<tile::Expr>(std::span<const tile::Expr>)> emit;
+  std::function<std::vector<double>(std::span<const double>)> of_floats;      ///< empty: has no floats
+  std::function<std::vector<int64_t>(std::span<const int64_t>)> of_integers;  ///< empty: has no integers
 };
 
 enum class Over : uint8_t { kFloats, kIntegers, kBoth };
 
-template <size_t kArguments, Over over = Over::kFloats, class F>
+template <class V, class R>
+std::vector<V> listed(const R& result) {
+  return {static_cast<V>(result)};
+}
+template <class V, class... R>
+std::vector<V> listed(const std::tuple<R...>& results) {
+  return std::apply([](const R&... result) { return std::vector<V>{static_cast<V>(result)...}; }, results);
+}
+
+template <size_t kArguments, Over over = Over::kFloats, size_t kResults = 1, class F>
 Formula formula(F function, double ulps = 4) {
   const auto applied = [function]<class V, size_t... i>(std::span<const V> v, std::index_sequence<i...>) {
-    return function(v[i]...);
+    return listed<V>(function(v[i]...));
   };
   constexpr auto all = std::make_index_sequence<kArguments>();
-  Formula made = {kArguments, ulps, [=](std::span<const tile::Expr> v) { return applied(v, all); }, {}, {}};
+  Formula made = {kArguments, kResults, ulps, {}, {}, {}};
+  made.emit = [=](std::span<const tile::Expr> v) { return applied(v, all); };
   if constexpr (over != Over::kIntegers)
-    made.of_floats = [=](std::span<const double> v) { return static_cast<double>(applied(v, all)); };
+    made.of_floats = [=](std::span<const double> v) { return applied(v, all); };
   if constexpr (over != Over::kFloats)
-    made.of_integers = [=](std::span<const int64_t> v) { return static_cast<int64_t>(applied(v, all)); };
+    made.of_integers = [=](std::span<const int64_t> v) { return applied(v, all); };
   return made;
 }
 

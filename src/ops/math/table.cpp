@@ -2,11 +2,40 @@
 
 #include "ops/elementwise.h"
 #include "ops/math/activations.h"
+#include "ops/math/optimizers.h"
 
 namespace anynpu::ops {
 namespace {
 
 #define ANYNPU_FORMULA(function) [](auto... v) { return function(v...); }
+
+/// A step of an optimizer: the last ten arguments are AdamNumbers.
+template <size_t kTensors, size_t kResults, class F>
+Formula adam_formula(F step) {
+  return formula<kTensors + 10, Over::kFloats, kResults>(
+      [step](auto... v) {
+        const std::tuple arguments(v...);
+        return [&]<size_t... tensor, size_t... number>(std::index_sequence<tensor...>,
+                                                       std::index_sequence<number...>) {
+          const AdamNumbers numbers{std::get<kTensors + number>(arguments)...};
+          return step(std::get<tensor>(arguments)..., numbers);
+        }(std::make_index_sequence<kTensors>(), std::make_index_sequence<10>());
+      },
+      64);
+}
+
+/// Those of PyTorch's documentation where a call does not say.
+const std::vector<Number> kAdamNumbers = {{"lr", 1e-3},
+                                          {"beta1", 0.9},
+                                          {"1 - beta1", 1 - 0.9},
+                                          {"beta2", 0.999},
+                                          {"1 - beta2", 1 - 0.999},
+                                          {"log(beta1)", std::log(0.9)},
+                                          {"log(beta2)", std::log(0.999)},
+                                          {"weight_decay", 1e-2},
+                                          {"eps", 1e-8},
+                                          {"sign", 1}};
+const Choice kDecays = {"decay", {"in the gradient", "apart"}};
 
 /// The rows: an operator's formula, and what else there is to say of it.
 const std::vector<Elementwise> kOps = {
@@ -46,6 +75,15 @@ const std::vector<Elementwise> kOps = {
      .masks = 0b001,
      .aten = "where",
      .aclnn = "SWhere"},
+    {.name = "MaskedFill",
+     .formulas = {formula<3, Over::kBoth>(
+         [](auto a, auto mask, auto value) { return select(mask, value, a); })},
+     .dtypes = tile::kAll,
+     .operands = 3,
+     .masks = 0b010,
+     .follows = 0b100,
+     .aten = "masked_fill",
+     .aclnn = "MaskedFill"},
     {.name = "Gelu",
      .formulas = {formula<1>(ANYNPU_FORMULA(gelu)), formula<1>(ANYNPU_FORMULA(gelu_tanh), 512)},
      .dtypes = kAllFloats,
@@ -77,6 +115,26 @@ const std::vector<Elementwise> kOps = {
      .domain = {-80, 80},
      .aten = "silu_backward",
      .aclnn = "SiluBackward"},
+    {.name = "Adam",
+     .formulas = {adam_formula<5, 3>([](const auto&... v) { return adam<Decay::kInGradient>(v...); }),
+                  adam_formula<5, 3>([](const auto&... v) { return adam<Decay::kApart>(v...); })},
+     .dtypes = kAllFloats,
+     .operands = 5,
+     .follows = 0b10000,
+     .numbers = kAdamNumbers,
+     .choice = kDecays,
+     .cancels = true,
+     .domain = {0, 100}},
+    {.name = "Amsgrad",
+     .formulas = {adam_formula<6, 4>([](const auto&... v) { return amsgrad<Decay::kInGradient>(v...); }),
+                  adam_formula<6, 4>([](const auto&... v) { return amsgrad<Decay::kApart>(v...); })},
+     .dtypes = kAllFloats,
+     .operands = 6,
+     .follows = 0b100000,
+     .numbers = kAdamNumbers,
+     .choice = kDecays,
+     .cancels = true,
+     .domain = {0, 100}},
 };
 
 #undef ANYNPU_FORMULA

@@ -42,14 +42,20 @@ struct Case {
   }
 };
 
-std::vector<Literal> ones(const Case& test) {
-  const Literal one = is_integer(compute_type(test.common)) ? Literal(int64_t{1}) : Literal(1.0);
-  return std::vector<Literal>(test.op.numbers.size(), one);
+double number_of(const Number& number) { return number.otherwise.value_or(1); }
+
+std::vector<Literal> numbers_of(const Case& test) {
+  std::vector<Literal> numbers;
+  for (const Number& number : test.op.numbers) {
+    const double value = number_of(number);
+    numbers.push_back(is_integer(compute_type(test.common)) ? Literal(static_cast<int64_t>(value)) : value);
+  }
+  return numbers;
 }
 
-/// What `run` makes of the case's memory; `run` gets the call.
+/// What `run` makes of the results' memory; `run` gets the call.
 template <class Run>
-Elements result_of(Case test, const Run& run) {
+std::vector<Elements> results_of(Case test, const Run& run) {
   std::vector<std::vector<int64_t>> bytes;
   for (size_t i = 0; i < test.memory.size(); ++i) {
     bytes.push_back(test.strides[i]);
@@ -59,9 +65,10 @@ Elements result_of(Case test, const Run& run) {
   std::vector<Operand> operands;
   for (size_t i = 0; i < test.memory.size(); ++i)
     operands.push_back({test.memory[i].dtype(), test.memory[i].data(), bytes[i]});
-  const auto numbers = ones(test);
+  const auto numbers = numbers_of(test);
   run(ElementwiseCall{test.op, test.choice, test.common, test.sizes, operands, numbers});
-  return test.memory[0];
+  test.memory.erase(test.memory.begin() + static_cast<int64_t>(results_of(test.op)), test.memory.end());
+  return test.memory;
 }
 
 /// Of the formula, in the compute type; and the result is rounded once more.
@@ -72,31 +79,38 @@ double tolerance(const Case& test, double expected, std::span<const double> argu
   return 0.5 * ulp(test.common, expected) + test.op.formulas[test.choice].ulps * unit;
 }
 
-void expect_reference(const Case& test, const Elements& result) {
+void expect_close(const Case& test, double expected, double actual, std::span<const double> arguments) {
+  if (std::isnan(expected) && std::isnan(actual)) return;
+  if (expected == 0 && actual == 0) {
+    EXPECT_EQ(std::signbit(actual), std::signbit(expected));
+  }
+  EXPECT_TRUE(actual == expected || std::abs(actual - expected) <= tolerance(test, expected, arguments))
+      << actual << ", not " << expected;
+}
+
+void expect_reference(const Case& test, const std::vector<Elements>& results) {
   const Formula& formula = test.op.formulas[test.choice];
   const auto arguments_at = [&]<class N>(int64_t i, std::type_identity<N>) {
     std::vector<N> arguments;
-    for (size_t operand = 1; operand < test.memory.size(); ++operand)
+    for (size_t operand = results.size(); operand < test.memory.size(); ++operand)
       arguments.push_back(test.memory[operand].template get<N>(test.place(operand, i)));
-    arguments.resize(formula.arguments, N{1});  // the numbers
+    for (const Number& number : test.op.numbers) arguments.push_back(static_cast<N>(number_of(number)));
     return arguments;
   };
   for (int64_t i = 0; i < test.elements(); ++i) {
-    const size_t place = test.place(0, i);
-    if (is_integer(test.common)) {
-      Elements expected(test.common, 1);
-      expected.set(0, formula.of_integers(arguments_at(i, std::type_identity<int64_t>())));
-      ASSERT_EQ(result.get<int64_t>(place), expected.get<int64_t>(0)) << test.op.name << " at " << i;
-    } else {
-      const auto arguments = arguments_at(i, std::type_identity<double>());
-      const double expected = formula.of_floats(arguments), actual = result.get<double>(place);
-      if (std::isnan(expected) && std::isnan(actual)) continue;
-      if (expected == 0 && actual == 0) {
-        ASSERT_EQ(std::signbit(actual), std::signbit(expected)) << test.op.name << " at " << i;
+    for (size_t r = 0; r < results.size(); ++r) {
+      SCOPED_TRACE(testing::Message() << test.op.name << " of " << tile::name_of(test.common) << ", result "
+                                      << r << " at " << i);
+      const size_t place = test.place(r, i);
+      if (is_integer(test.common)) {
+        Elements expected(test.common, 1);
+        expected.set(0, formula.of_integers(arguments_at(i, std::type_identity<int64_t>()))[r]);
+        ASSERT_EQ(results[r].get<int64_t>(place), expected.get<int64_t>(0));
+      } else {
+        const auto arguments = arguments_at(i, std::type_identity<double>());
+        expect_close(test, formula.of_floats(arguments)[r], results[r].get<double>(place), arguments);
       }
-      ASSERT_TRUE(actual == expected || std::abs(actual - expected) <= tolerance(test, expected, arguments))
-          << test.op.name << " of " << tile::name_of(test.common) << " at " << i << ": " << actual << ", not "
-          << expected;
+      if (testing::Test::HasFailure()) return;
     }
   }
 }
@@ -109,17 +123,16 @@ Case random_case(const Elementwise& op, size_t choice, DType common, std::mt1993
   Case test = {op, choice, common, {}, {}, {}};
   const int64_t dims = 1 + below(3);
   for (int64_t d = 0; d < dims; ++d) test.sizes.push_back(1 + below(d == 0 ? 70 : 6));
-  for (int operand = 0; operand <= op.operands; ++operand) {
-    const bool mask = operand > 0 && is_mask(op, static_cast<size_t>(operand) - 1);
+  const int results = static_cast<int>(results_of(op));
+  for (int operand = -results; operand < op.operands; ++operand) {
+    const bool mask = operand >= 0 && is_mask(op, static_cast<size_t>(operand));
     std::vector<int64_t> strides;
     int64_t stride = 1 + below(2);
     for (int64_t d = 0; d < dims; ++d) {
-      strides.push_back(operand > 0 && below(4) == 0 ? 0 : stride);
+      strides.push_back(operand >= 0 && below(4) == 0 ? 0 : stride);
       stride *= test.sizes[static_cast<size_t>(d)];
     }
-    Elements memory(mask                          ? DType::kBool
-                    : operand == 0 && op.compares ? DType::kBool
-                                                  : common,
+    Elements memory(mask || (operand < 0 && op.compares) ? DType::kBool : common,
                     static_cast<size_t>(stride));
     for (size_t i = 0; i < memory.count(); ++i) {
       if (!is_integer(memory.dtype())) {
@@ -151,9 +164,9 @@ TEST_P(EveryOp, AgreesWithItsReferenceAndItsInterpretation) {
     for (size_t choice = 0; choice < op().formulas.size(); ++choice)
       for (int round = 0; round < 2; ++round) {
         const Case test = random_case(op(), choice, common, random);
-        const auto jitted = result_of(test, [](const ElementwiseCall& call) { prepare(call).run(1); });
+        const auto jitted = results_of(test, [](const ElementwiseCall& call) { prepare(call).run(1); });
         const auto interpreted =
-            result_of(test, [](const ElementwiseCall& call) { interpret(prepare(call)); });
+            results_of(test, [](const ElementwiseCall& call) { interpret(prepare(call)); });
         EXPECT_TRUE(jitted == interpreted) << op().name << " of " << tile::name_of(common);
         expect_reference(test, jitted);
         if (HasFailure()) return;
@@ -171,8 +184,8 @@ TEST(Elementwise, KernelsOfAdjacentTensorsReadWell) {
   const Operand operands[] = {{DType::kF32, &y, strides}, {DType::kF32, &x, strides}};
   const ElementwiseCall call = {*find_elementwise("Silu"), 0, DType::kF32, {&size, 1}, operands, {}};
   EXPECT_EQ(tile::print(elementwise_kernel(call)),
-            R"(kernel @Silu(%result: f32[?n0], %x1: f32[?n0]) grid((?n0 + (?part0 - 1)) / ?part0) {
-  %0 = load %x1[block * ?part0] : tile<1 x min(?part0, ?n0 - block * ?part0), f32>
+            R"(kernel @Silu(%result: f32[?n0], %x0: f32[?n0]) grid((?n0 + (?part0 - 1)) / ?part0) {
+  %0 = load %x0[block * ?part0] : tile<1 x min(?part0, ?n0 - block * ?part0), f32>
   %1 = neg %0
   %2 = exp %1
   %3 = add f32(1), %2

@@ -1,0 +1,193 @@
+#include <ATen/ScalarOps.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "torch_npu/csrc/elementwise.h"
+#include "torch_npu/csrc/fallback.h"
+
+namespace torch_npu {
+namespace {
+
+using anynpu::ops::Elementwise;
+using at::Tensor;
+using c10::IValue;
+using c10::TypeKind;
+using torch::jit::Stack;
+
+/// What the arguments of an overload are to its operator.
+struct Signature {
+  c10::SmallVector<size_t, 4> operands;  ///< their arguments, in the order of the operator's
+  c10::SmallVector<std::optional<size_t>, 2>
+      numbers;  ///< the same; what is not among the arguments is as usual
+  std::optional<size_t> choice, out;
+  size_t arguments = 0;
+  bool lists = false;    ///< of tensors: a call for each
+  bool returns = false;  ///< results
+
+  /// Nothing where the overload takes something else.
+  static std::optional<Signature> of(const Elementwise& op, const c10::FunctionSchema& schema);
+
+ private:
+  bool take(const Elementwise& op, const c10::Argument& argument, size_t place);
+};
+
+/// Whether it is of that kind, or a list of such.
+bool is_of(const c10::Argument& argument, TypeKind kind) {
+  const c10::TypePtr& type = argument.type();
+  return type->kind() == kind || (type->kind() == TypeKind::ListType &&
+                                  type->expectRef<c10::ListType>().getElementType()->kind() == kind);
+}
+
+bool Signature::take(const Elementwise& op, const c10::Argument& argument, size_t place) {
+  const bool full = operands.size() == static_cast<size_t>(op.operands),
+             number = numbers.size() < op.numbers.size();
+  if (is_of(argument, TypeKind::TensorType)) {
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) out = place;
+    if (!argument.is_out()) operands.push_back(place);
+  } else if (number && argument.name() == op.numbers[numbers.size()].name) {
+    numbers.emplace_back(place);
+  } else if (is_of(argument, TypeKind::NumberType) && !full) {
+    operands.push_back(place);
+  } else if (is_of(argument, TypeKind::NumberType) && lists && number) {
+    numbers.emplace_back(place);
+  } else if (op.choice && argument.name() == op.choice->name) {
+    choice = place;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::optional<Signature> Signature::of(const Elementwise& op, const c10::FunctionSchema& schema) {
+  Signature signature;
+  const auto& arguments = schema.arguments();
+  signature.arguments = arguments.size();
+  signature.returns = !schema.returns().empty();
+  signature.lists = !arguments.empty() && arguments[0].type()->kind() == TypeKind::ListType;
+  if (signature.lists && !arguments.empty() && arguments.back().is_out()) return std::nullopt;
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (!signature.take(op, arguments[i], i)) return std::nullopt;
+  while (signature.numbers.size() < op.numbers.size() && op.numbers[signature.numbers.size()].otherwise)
+    signature.numbers.emplace_back();
+  const bool fits = signature.operands.size() == static_cast<size_t>(op.operands) &&
+                    signature.numbers.size() == op.numbers.size() &&
+                    signature.choice.has_value() == op.choice.has_value() &&
+                    schema.returns().size() == (signature.lists && signature.out ? 0 : 1);
+  return fits ? std::optional(std::move(signature)) : std::nullopt;
+}
+
+/// Element `index` of an argument that is a list; else all of it.
+IValue element_of(const IValue& argument, size_t index) {
+  return argument.isList() ? argument.toListRef()[index] : argument;
+}
+
+Tensor as_operand(const IValue& value) {
+  return value.isTensor() ? value.toTensor() : at::native::wrapped_scalar_tensor(value.toScalar());
+}
+
+/// One overload of ATen's as a kernel.
+class ElementwiseKernel : public c10::OperatorKernel {
+ public:
+  ElementwiseKernel(const Elementwise& op, Signature signature, const std::string& name)
+      : op_(op), signature_(std::move(signature)), counter_(op_counter(name)) {}
+
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
+    const auto arguments = torch::jit::last(*stack, signature_.arguments);
+    const auto choice = chosen(arguments);
+    const auto calls = choice ? calls_of(arguments) : std::nullopt;
+    c10::SmallVector<ElementwisePlan, 1> plans;
+    for (size_t i = 0; calls && i < *calls; ++i)
+      if (auto plan = ElementwisePlan::make(op_, arguments_of(arguments, i, *choice)))
+        plans.push_back(std::move(*plan));
+    if (!calls || plans.size() != *calls) return fallback(handle, keys, stack);
+    for (ElementwisePlan& plan : plans) plan.launch(counter_);
+    finish(plans, *stack);
+  }
+
+ private:
+  std::optional<size_t> chosen(at::ArrayRef<IValue> arguments) const;
+  /// How many calls for tensors it is; nothing where lists disagree.
+  std::optional<size_t> calls_of(at::ArrayRef<IValue> arguments) const;
+  ElementwisePlan::Arguments arguments_of(at::ArrayRef<IValue> arguments, size_t call, size_t choice) const;
+  void finish(at::ArrayRef<ElementwisePlan> plans, Stack& stack) const;
+
+  const Elementwise& op_;
+  const Signature signature_;
+  OpCounter& counter_;
+};
+
+std::optional<size_t> ElementwiseKernel::chosen(at::ArrayRef<IValue> arguments) const {
+  if (!signature_.choice) return 0;
+  const auto& values = op_.choice->values;
+  const auto found = std::find(values.begin(), values.end(), arguments[*signature_.choice].toStringView());
+  if (found == values.end()) return std::nullopt;
+  return static_cast<size_t>(found - values.begin());
+}
+
+std::optional<size_t> ElementwiseKernel::calls_of(at::ArrayRef<IValue> arguments) const {
+  if (!signature_.lists) return 1;
+  const size_t calls = arguments[0].toListRef().size();
+  if (calls == 0) return std::nullopt;
+  for (const IValue& argument : arguments) {
+    if (argument.isList() && argument.toListRef().size() != calls) return std::nullopt;
+    if (argument.isTensor() && argument.toTensor().dim() != 0) return std::nullopt;
+  }
+  return calls;
+}
+
+ElementwisePlan::Arguments ElementwiseKernel::arguments_of(at::ArrayRef<IValue> arguments, size_t call,
+                                                           size_t choice) const {
+  ElementwisePlan::Arguments made;
+  made.choice = choice;
+  for (const size_t operand : signature_.operands)
+    made.operands.push_back(as_operand(element_of(arguments[operand], call)));
+  for (size_t i = 0; i < signature_.numbers.size(); ++i) {
+    const auto place = signature_.numbers[i];
+    made.numbers.push_back(place ? element_of(arguments[*place], call).toScalar()
+                                 : c10::Scalar(static_cast<int64_t>(*op_.numbers[i].otherwise)));
+  }
+  if (signature_.out) made.results.push_back(element_of(arguments[*signature_.out], call).toTensor());
+  return made;
+}
+
+void ElementwiseKernel::finish(at::ArrayRef<ElementwisePlan> plans, Stack& stack) const {
+  std::optional<IValue> results;
+  if (!signature_.lists) {
+    results = signature_.out ? torch::jit::last(stack, signature_.arguments)[*signature_.out]
+                             : IValue(plans[0].result());
+  } else if (signature_.returns) {
+    c10::List<Tensor> list;
+    for (const ElementwisePlan& plan : plans) list.push_back(plan.result());
+    results = std::move(list);
+  }
+  torch::jit::drop(stack, signature_.arguments);
+  if (results) torch::jit::push(stack, std::move(*results));
+}
+
+}  // namespace
+
+bool register_elementwise(torch::Library& aten, const c10::OperatorHandle& op) {
+  static const auto rows = [] {
+    std::unordered_map<std::string, const Elementwise*> made;
+    for (const Elementwise& row : anynpu::ops::elementwise_ops())
+      for (const char* prefix : {"aten::", "aten::_foreach_"})
+        for (const char* in_place : {"", "_"}) made.emplace(anynpu::concat(prefix, row.aten, in_place), &row);
+    return made;
+  }();
+  const auto row = rows.find(op.operator_name().name);
+  if (row == rows.end()) return false;
+  auto signature = Signature::of(*row->second, op.schema());
+  // A composite of one tensor calls an operator that has a kernel; one of lists calls it for each tensor.
+  if (!signature || (!signature->lists && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU))) return false;
+  const std::string name = c10::toString(op.operator_name());
+  aten.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ElementwiseKernel>(
+                              *row->second, std::move(*signature), name)));
+  return true;
+}
+
+}  // namespace torch_npu
