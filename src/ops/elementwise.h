@@ -39,6 +39,7 @@ struct Elementwise {
   std::vector<Number> numbers = {};
   std::optional<Choice> choice = {};
   bool compares = false;  ///< the result is bool
+  bool promotes = true;   ///< operands may be of several types
   bool casts = false;     ///< a result of another type than the common one is accepted, and converted to
   bool cancels = false;   ///< sums of the formula may: errors are relative to the largest operand
   /// Formulas over double are the reference for arguments within.

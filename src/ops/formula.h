@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tile/builder.h"
+#include "tile/lane.h"
 
 namespace anynpu::ops {
 
@@ -27,14 +28,14 @@ template <Scalar V>
 V select(bool mask, V a, V b) {
   return mask ? a : b;
 }
-/// NaN where one of them is.
+/// NaN where one of them is; -0 is smaller than 0.
 template <Scalar V>
 V min(V a, V b) {
-  return a < b || a != a ? a : b;
+  return tile::lane::min(a, b);
 }
 template <Scalar V>
 V max(V a, V b) {
-  return a > b || a != a ? a : b;
+  return tile::lane::max(a, b);
 }
 
 /// a b + c; of floats rounded once.

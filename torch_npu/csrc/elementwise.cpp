@@ -53,7 +53,9 @@ std::optional<c10::ScalarType> promoted_type(const Elementwise& op, at::ArrayRef
   for (size_t i = 0; i < operands.size(); ++i) {
     const Tensor& tensor = operands[i];
     if (!tensor.defined() || !dtype_of(tensor.scalar_type())) return std::nullopt;
-    if (!is_mask(op, i) && !follows(op, i)) promoted = at::native::update_result_type_state(tensor, promoted);
+    if (is_mask(op, i) || follows(op, i)) continue;
+    if (!op.promotes && tensor.scalar_type() != operands[0].scalar_type()) return std::nullopt;
+    promoted = at::native::update_result_type_state(tensor, promoted);
   }
   return at::native::result_type(promoted);
 }
@@ -83,7 +85,7 @@ bool accepts_others(const Elementwise& op, at::ArrayRef<Tensor> operands, DType 
 
 bool accepts_result(const Elementwise& op, const Tensor& result, c10::ScalarType type) {
   if (!result.defined() || !dtype_of(result.scalar_type())) return false;
-  return (op.casts || result.scalar_type() == type) &&
+  return (op.casts || result.scalar_type() == (op.compares ? at::kBool : type)) &&
          at::has_internal_overlap(result) != at::MemOverlap::Yes;
 }
 

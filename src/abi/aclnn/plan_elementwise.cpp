@@ -63,6 +63,10 @@ DType common_type(const Elementwise& op, const Roles& roles) {
   std::vector<Promotable> promotables;
   for (size_t i = 0; i < roles.operands.size(); ++i) {
     const Bound& operand = *roles.operands[i];
+    if (ops::follows(op, i)) {
+      if (operand.is_tensor) check_shape(operand, {});
+      continue;
+    }
     if (const auto* number = std::get_if<Number>(&operand.value)) {
       promotables.push_back({number->dtype, Promotable::Weight::kNumber});
       continue;
@@ -114,6 +118,16 @@ Literal operand_number(const Number& number, DType common) {
       number.value);
 }
 
+Launches fill(const Bound& result, const Number& value) {
+  const View& out = result.view();
+  if (out.elements() == 0) return {};
+  const ops::Iteration iteration({&out, 1});
+  const ops::Operand operands[] = {
+      iteration.operands()[0],
+      {.dtype = ops::compute_type(out.dtype), .number = operand_number(value, out.dtype)}};
+  return {prepare(ops::ElementwiseCall{row_of("Copy"), 0, out.dtype, iteration.sizes(), operands, {}})};
+}
+
 }  // namespace
 
 Launches plan_elementwise(const Call& call, Workspace&) {
@@ -144,6 +158,10 @@ Launches plan_elementwise(const Call& call, Workspace&) {
                                                              std::get<Number>(operand->value), common)});
   return {prepare(ops::ElementwiseCall{op, choice, common, iteration.sizes(), operands, numbers})};
 }
+
+Launches plan_zero(const Call& call, Workspace&) { return fill(call[0], {DType::kI64, int64_t{0}}); }
+Launches plan_one(const Call& call, Workspace&) { return fill(call[0], {DType::kI64, int64_t{1}}); }
+Launches plan_fill(const Call& call, Workspace&) { return fill(call[0], std::get<Number>(call[1].value)); }
 
 Launches plan_copy(const Call& call, Workspace&) {
   const Bound &to = call[0], &from = call[1];

@@ -7,6 +7,10 @@ namespace anynpu::aclnn {
 /// Of a row of ops::elementwise_ops(), by the name that it has for aclnn. The first tensors and scalars are
 /// its operands, further scalars and numbers what the row says; a tensor that is written is the result.
 Launches plan_elementwise(const Call& call, Workspace& workspace);
+/// (selfRef), (selfRef) and (selfRef, value): one number in all elements.
+Launches plan_zero(const Call& call, Workspace& workspace);
+Launches plan_one(const Call& call, Workspace& workspace);
+Launches plan_fill(const Call& call, Workspace& workspace);
 /// (selfRef, src): the same elements in another type.
 Launches plan_copy(const Call& call, Workspace& workspace);
 /// Of a row of ops::line_ops(): (operands..., dim, result), all of one shape.

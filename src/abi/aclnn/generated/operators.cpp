@@ -2,22 +2,52 @@
 
 #include "abi/aclnn/plans.h"
 #include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_addcdiv.h"
+#include "aclnnop/aclnn_addcmul.h"
 #include "aclnnop/aclnn_copy.h"
+#include "aclnnop/aclnn_div.h"
+#include "aclnnop/aclnn_eq_scalar.h"
+#include "aclnnop/aclnn_eq_tensor.h"
+#include "aclnnop/aclnn_exp.h"
+#include "aclnnop/aclnn_fill_scalar.h"
+#include "aclnnop/aclnn_ge_scalar.h"
+#include "aclnnop/aclnn_ge_tensor.h"
 #include "aclnnop/aclnn_gelu.h"
 #include "aclnnop/aclnn_gelu_backward.h"
 #include "aclnnop/aclnn_gelu_backward_v2.h"
 #include "aclnnop/aclnn_gelu_v2.h"
+#include "aclnnop/aclnn_gt_scalar.h"
+#include "aclnnop/aclnn_gt_tensor.h"
 #include "aclnnop/aclnn_layer_norm.h"
 #include "aclnnop/aclnn_layer_norm_backward.h"
+#include "aclnnop/aclnn_le_scalar.h"
+#include "aclnnop/aclnn_le_tensor.h"
+#include "aclnnop/aclnn_lerp.h"
+#include "aclnnop/aclnn_log.h"
 #include "aclnnop/aclnn_log_softmax.h"
 #include "aclnnop/aclnn_logsoftmax_backward.h"
+#include "aclnnop/aclnn_lt_scalar.h"
+#include "aclnnop/aclnn_lt_tensor.h"
+#include "aclnnop/aclnn_masked_fill_scalar.h"
+#include "aclnnop/aclnn_masked_fill_tensor.h"
+#include "aclnnop/aclnn_maximum.h"
+#include "aclnnop/aclnn_minimum.h"
 #include "aclnnop/aclnn_mul.h"
+#include "aclnnop/aclnn_ne_scalar.h"
+#include "aclnnop/aclnn_ne_tensor.h"
+#include "aclnnop/aclnn_neg.h"
+#include "aclnnop/aclnn_one.h"
+#include "aclnnop/aclnn_reciprocal.h"
 #include "aclnnop/aclnn_s_where.h"
+#include "aclnnop/aclnn_sigmoid.h"
 #include "aclnnop/aclnn_silu.h"
 #include "aclnnop/aclnn_silu_backward.h"
 #include "aclnnop/aclnn_softmax.h"
 #include "aclnnop/aclnn_softmax_backward.h"
+#include "aclnnop/aclnn_sqrt.h"
 #include "aclnnop/aclnn_sub.h"
+#include "aclnnop/aclnn_tanh.h"
+#include "aclnnop/aclnn_zero.h"
 
 using namespace anynpu::aclnn;
 
@@ -235,6 +265,485 @@ aclnnStatus aclnnSiluBackwardGetWorkspaceSize(const aclTensor* gradOutput, const
 aclnnStatus aclnnSiluBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                               aclrtStream stream) {
   return run("aclnnSiluBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNegGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                     aclOpExecutor** executor) {
+  return prepare("aclnnNegGetWorkspaceSize", {"aclnnNeg", plan_elementwise, "Neg"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnNeg(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnNeg", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceNegGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                            aclOpExecutor** executor) {
+  return prepare("aclnnInplaceNegGetWorkspaceSize", {"aclnnInplaceNeg", plan_elementwise, "Neg"},
+                 {{"selfRef", selfRef}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceNeg(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                            aclrtStream stream) {
+  return run("aclnnInplaceNeg", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnReciprocalGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                            aclOpExecutor** executor) {
+  return prepare("aclnnReciprocalGetWorkspaceSize", {"aclnnReciprocal", plan_elementwise, "Reciprocal"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnReciprocal(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                            aclrtStream stream) {
+  return run("aclnnReciprocal", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceReciprocalGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                                   aclOpExecutor** executor) {
+  return prepare("aclnnInplaceReciprocalGetWorkspaceSize",
+                 {"aclnnInplaceReciprocal", plan_elementwise, "Reciprocal"}, {{"selfRef", selfRef}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceReciprocal(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnInplaceReciprocal", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSqrtGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                      aclOpExecutor** executor) {
+  return prepare("aclnnSqrtGetWorkspaceSize", {"aclnnSqrt", plan_elementwise, "Sqrt"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnSqrt(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnSqrt", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceSqrtGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                             aclOpExecutor** executor) {
+  return prepare("aclnnInplaceSqrtGetWorkspaceSize", {"aclnnInplaceSqrt", plan_elementwise, "Sqrt"},
+                 {{"selfRef", selfRef}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceSqrt(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                             aclrtStream stream) {
+  return run("aclnnInplaceSqrt", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnExpGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                     aclOpExecutor** executor) {
+  return prepare("aclnnExpGetWorkspaceSize", {"aclnnExp", plan_elementwise, "Exp"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnExp(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnExp", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceExpGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                            aclOpExecutor** executor) {
+  return prepare("aclnnInplaceExpGetWorkspaceSize", {"aclnnInplaceExp", plan_elementwise, "Exp"},
+                 {{"selfRef", selfRef}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceExp(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                            aclrtStream stream) {
+  return run("aclnnInplaceExp", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnLogGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                     aclOpExecutor** executor) {
+  return prepare("aclnnLogGetWorkspaceSize", {"aclnnLog", plan_elementwise, "Log"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnLog(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnLog", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceLogGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                            aclOpExecutor** executor) {
+  return prepare("aclnnInplaceLogGetWorkspaceSize", {"aclnnInplaceLog", plan_elementwise, "Log"},
+                 {{"selfRef", selfRef}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceLog(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                            aclrtStream stream) {
+  return run("aclnnInplaceLog", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnTanhGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                      aclOpExecutor** executor) {
+  return prepare("aclnnTanhGetWorkspaceSize", {"aclnnTanh", plan_elementwise, "Tanh"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnTanh(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnTanh", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceTanhGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                             aclOpExecutor** executor) {
+  return prepare("aclnnInplaceTanhGetWorkspaceSize", {"aclnnInplaceTanh", plan_elementwise, "Tanh"},
+                 {{"selfRef", selfRef}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceTanh(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                             aclrtStream stream) {
+  return run("aclnnInplaceTanh", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSigmoidGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                         aclOpExecutor** executor) {
+  return prepare("aclnnSigmoidGetWorkspaceSize", {"aclnnSigmoid", plan_elementwise, "Sigmoid"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnSigmoid(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnSigmoid", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceSigmoidGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                                aclOpExecutor** executor) {
+  return prepare("aclnnInplaceSigmoidGetWorkspaceSize", {"aclnnInplaceSigmoid", plan_elementwise, "Sigmoid"},
+                 {{"selfRef", selfRef}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceSigmoid(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                aclrtStream stream) {
+  return run("aclnnInplaceSigmoid", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaximumGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                         uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnMaximumGetWorkspaceSize", {"aclnnMaximum", plan_elementwise, "Maximum"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnMaximum(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnMaximum", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMinimumGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                         uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnMinimumGetWorkspaceSize", {"aclnnMinimum", plan_elementwise, "Minimum"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnMinimum(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnMinimum", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnEqTensorGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnEqTensorGetWorkspaceSize", {"aclnnEqTensor", plan_elementwise, "Eq"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnEqTensor(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnEqTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnEqScalarGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnEqScalarGetWorkspaceSize", {"aclnnEqScalar", plan_elementwise, "Eq"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnEqScalar(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnEqScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNeTensorGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnNeTensorGetWorkspaceSize", {"aclnnNeTensor", plan_elementwise, "Ne"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnNeTensor(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnNeTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNeScalarGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnNeScalarGetWorkspaceSize", {"aclnnNeScalar", plan_elementwise, "Ne"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnNeScalar(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnNeScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnLtTensorGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnLtTensorGetWorkspaceSize", {"aclnnLtTensor", plan_elementwise, "Lt"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnLtTensor(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnLtTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnLtScalarGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnLtScalarGetWorkspaceSize", {"aclnnLtScalar", plan_elementwise, "Lt"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnLtScalar(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnLtScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnLeTensorGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnLeTensorGetWorkspaceSize", {"aclnnLeTensor", plan_elementwise, "Le"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnLeTensor(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnLeTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnLeScalarGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnLeScalarGetWorkspaceSize", {"aclnnLeScalar", plan_elementwise, "Le"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnLeScalar(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnLeScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGtTensorGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnGtTensorGetWorkspaceSize", {"aclnnGtTensor", plan_elementwise, "Gt"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnGtTensor(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnGtTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGtScalarGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnGtScalarGetWorkspaceSize", {"aclnnGtScalar", plan_elementwise, "Gt"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnGtScalar(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnGtScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGeTensorGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnGeTensorGetWorkspaceSize", {"aclnnGeTensor", plan_elementwise, "Ge"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnGeTensor(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnGeTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGeScalarGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
+                                          uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnGeScalarGetWorkspaceSize", {"aclnnGeScalar", plan_elementwise, "Ge"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnGeScalar(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                          aclrtStream stream) {
+  return run("aclnnGeScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDivGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                     uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnDivGetWorkspaceSize", {"aclnnDiv", plan_elementwise, "Div"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnDiv(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnDiv", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDivsGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
+                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnDivsGetWorkspaceSize", {"aclnnDivs", plan_elementwise, "Div"},
+                 {{"self", self}, {"other", other}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnDivs(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnDivs", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceDivGetWorkspaceSize(aclTensor* selfRef, const aclTensor* other,
+                                            uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnInplaceDivGetWorkspaceSize", {"aclnnInplaceDiv", plan_elementwise, "Div"},
+                 {{"selfRef", selfRef}, {"other", other}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceDiv(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                            aclrtStream stream) {
+  return run("aclnnInplaceDiv", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceDivsGetWorkspaceSize(aclTensor* selfRef, const aclScalar* other,
+                                             uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnInplaceDivsGetWorkspaceSize", {"aclnnInplaceDivs", plan_elementwise, "Div"},
+                 {{"selfRef", selfRef}, {"other", other}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceDivs(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                             aclrtStream stream) {
+  return run("aclnnInplaceDivs", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAddcmulGetWorkspaceSize(const aclTensor* self, const aclTensor* tensor1,
+                                         const aclTensor* tensor2, const aclScalar* value, aclTensor* out,
+                                         uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAddcmulGetWorkspaceSize", {"aclnnAddcmul", plan_elementwise, "Addcmul"},
+                 {{"self", self}, {"tensor1", tensor1}, {"tensor2", tensor2}, {"value", value}, {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAddcmul(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnAddcmul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceAddcmulGetWorkspaceSize(aclTensor* selfRef, const aclTensor* tensor1,
+                                                const aclTensor* tensor2, const aclScalar* value,
+                                                uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnInplaceAddcmulGetWorkspaceSize", {"aclnnInplaceAddcmul", plan_elementwise, "Addcmul"},
+                 {{"selfRef", selfRef}, {"tensor1", tensor1}, {"tensor2", tensor2}, {"value", value}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceAddcmul(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                aclrtStream stream) {
+  return run("aclnnInplaceAddcmul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAddcdivGetWorkspaceSize(const aclTensor* self, const aclTensor* tensor1,
+                                         const aclTensor* tensor2, const aclScalar* value, aclTensor* out,
+                                         uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAddcdivGetWorkspaceSize", {"aclnnAddcdiv", plan_elementwise, "Addcdiv"},
+                 {{"self", self}, {"tensor1", tensor1}, {"tensor2", tensor2}, {"value", value}, {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAddcdiv(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnAddcdiv", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceAddcdivGetWorkspaceSize(aclTensor* selfRef, const aclTensor* tensor1,
+                                                const aclTensor* tensor2, const aclScalar* value,
+                                                uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnInplaceAddcdivGetWorkspaceSize", {"aclnnInplaceAddcdiv", plan_elementwise, "Addcdiv"},
+                 {{"selfRef", selfRef}, {"tensor1", tensor1}, {"tensor2", tensor2}, {"value", value}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceAddcdiv(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                aclrtStream stream) {
+  return run("aclnnInplaceAddcdiv", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnLerpsGetWorkspaceSize(const aclTensor* self, const aclTensor* end, const aclScalar* weight,
+                                       aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnLerpsGetWorkspaceSize", {"aclnnLerps", plan_elementwise, "Lerp"},
+                 {{"self", self}, {"end", end}, {"weight", weight}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnLerps(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnLerps", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceLerpsGetWorkspaceSize(aclTensor* selfRef, const aclTensor* end,
+                                              const aclScalar* weight, uint64_t* workspaceSize,
+                                              aclOpExecutor** executor) {
+  return prepare("aclnnInplaceLerpsGetWorkspaceSize", {"aclnnInplaceLerps", plan_elementwise, "Lerp"},
+                 {{"selfRef", selfRef}, {"end", end}, {"weight", weight}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceLerps(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                              aclrtStream stream) {
+  return run("aclnnInplaceLerps", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceMaskedFillScalarGetWorkspaceSize(aclTensor* selfRef, const aclTensor* mask,
+                                                         const aclScalar* value, uint64_t* workspaceSize,
+                                                         aclOpExecutor** executor) {
+  return prepare("aclnnInplaceMaskedFillScalarGetWorkspaceSize",
+                 {"aclnnInplaceMaskedFillScalar", plan_elementwise, "MaskedFill"},
+                 {{"selfRef", selfRef}, {"mask", mask}, {"value", value}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceMaskedFillScalar(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                         aclrtStream stream) {
+  return run("aclnnInplaceMaskedFillScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceMaskedFillTensorGetWorkspaceSize(aclTensor* selfRef, const aclTensor* mask,
+                                                         const aclTensor* value, uint64_t* workspaceSize,
+                                                         aclOpExecutor** executor) {
+  return prepare("aclnnInplaceMaskedFillTensorGetWorkspaceSize",
+                 {"aclnnInplaceMaskedFillTensor", plan_elementwise, "MaskedFill"},
+                 {{"selfRef", selfRef}, {"mask", mask}, {"value", value}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceMaskedFillTensor(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                         aclrtStream stream) {
+  return run("aclnnInplaceMaskedFillTensor", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceZeroGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                             aclOpExecutor** executor) {
+  return prepare("aclnnInplaceZeroGetWorkspaceSize", {"aclnnInplaceZero", plan_zero, "Copy"},
+                 {{"selfRef", selfRef}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceZero(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                             aclrtStream stream) {
+  return run("aclnnInplaceZero", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceOneGetWorkspaceSize(aclTensor* selfRef, uint64_t* workspaceSize,
+                                            aclOpExecutor** executor) {
+  return prepare("aclnnInplaceOneGetWorkspaceSize", {"aclnnInplaceOne", plan_one, "Copy"},
+                 {{"selfRef", selfRef}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceOne(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                            aclrtStream stream) {
+  return run("aclnnInplaceOne", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceFillScalarGetWorkspaceSize(aclTensor* selfRef, const aclScalar* value,
+                                                   uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnInplaceFillScalarGetWorkspaceSize", {"aclnnInplaceFillScalar", plan_fill, "Copy"},
+                 {{"selfRef", selfRef}, {"value", value}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceFillScalar(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnInplaceFillScalar", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnSoftmaxGetWorkspaceSize(const aclTensor* self, int64_t dim, aclTensor* out,
