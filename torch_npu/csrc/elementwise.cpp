@@ -149,8 +149,10 @@ std::optional<Tensor> ElementwiseKernel::compute(at::ArrayRef<IValue> arguments)
   at::native::ResultTypeState promoted = {};
   for (size_t i = 0; i < signature_.operands.size(); ++i) {
     const Tensor& tensor = operand(arguments, i);
-    if (!tensor.defined() || !dtype_of(tensor.scalar_type())) return std::nullopt;
+    const auto dtype = tensor.defined() ? dtype_of(tensor.scalar_type()) : std::nullopt;
+    if (!dtype) return std::nullopt;
     if (!is_mask(op_, i)) {
+      if (!op_.dtypes.contains(*dtype)) return std::nullopt;
       promoted = at::native::update_result_type_state(tensor, promoted);
     } else if (tensor.scalar_type() != at::kBool || tensor.device().is_cpu()) {
       return std::nullopt;
