@@ -38,10 +38,11 @@ struct Elementwise {
   uint8_t follows = 0;  ///< bit i: operand i takes no part in promotion, and is converted to the compute type
   std::vector<Number> numbers = {};
   std::optional<Choice> choice = {};
-  bool compares = false;  ///< the result is bool
-  bool promotes = true;   ///< operands may be of several types
-  bool casts = false;     ///< a result of another type than the common one is accepted, and converted to
-  bool cancels = false;   ///< sums of the formula may: errors are relative to the largest operand
+  bool compares = false;        ///< the result is bool
+  DTypes accepts = tile::kAll;  ///< types that an operand may have
+  bool promotes = true;         ///< operands may be of several types
+  bool casts = false;    ///< a result of another type than the common one is accepted, and converted to
+  bool cancels = false;  ///< sums of the formula may: errors are relative to the largest operand
   /// Formulas over double are the reference for arguments within.
   struct Domain {
     double least, most;

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "ops/operand.h"
+
 namespace anynpu::ops {
 
 Line LinesAlong::sum(const Line& x) const {
@@ -29,8 +31,14 @@ Moments<Line> LinesAlong::moments(const Line& x) const {
 
 Moments<tile::Expr> TilesAlong::moments(const tile::Expr& x) const {
   const bool cols = axis_ == tile::Axis::kCols;
-  const auto both = x.builder().ops(cols ? tile::Opcode::kRowMoments : tile::Opcode::kColMoments, {x});
+  const auto both = x.builder().ops(cols ? tile::Opcode::kRowMoments : tile::Opcode::kColMoments, {whole(x)});
   return {both[0], both[1]};
+}
+
+tile::Expr TilesAlong::whole(const tile::Expr& x) const {
+  tile::Type type = x.type();
+  (axis_ == tile::Axis::kCols ? type.cols : type.rows) = count_;
+  return shaped(x, type);
 }
 
 }  // namespace anynpu::ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "tile/builder.h"
@@ -72,7 +73,9 @@ class LinesAlong {
 /// The same with tiles: along their columns or their rows.
 class TilesAlong {
  public:
-  TilesAlong(tile::Axis axis, tile::Expr length) : axis_(axis), length_(length) {}
+  /// `count` elements along `axis`, and the same as a value of the type that is computed with.
+  TilesAlong(tile::Axis axis, tile::Index count, tile::Expr length)
+      : axis_(axis), count_(std::move(count)), length_(length) {}
   const tile::Expr& length() const { return length_; }
   tile::Expr sum(const tile::Expr& x) const {
     return reduce(x, tile::Opcode::kRowSum, tile::Opcode::kColSum);
@@ -84,11 +87,14 @@ class TilesAlong {
 
  private:
   tile::Expr reduce(const tile::Expr& x, tile::Opcode along_cols, tile::Opcode along_rows) const {
-    return x.builder().op(axis_ == tile::Axis::kCols ? along_cols : along_rows, {x});
+    return x.builder().op(axis_ == tile::Axis::kCols ? along_cols : along_rows, {whole(x)});
   }
+  /// A value that is the same everywhere along its line counts as often as the line has elements.
+  tile::Expr whole(const tile::Expr& x) const;
 
   tile::Axis axis_;
-  tile::Expr length_;  ///< of the type that is computed with
+  tile::Index count_;
+  tile::Expr length_;
 };
 
 }  // namespace anynpu::ops

@@ -104,7 +104,7 @@ tile::Kernel line_kernel(const LineCall& call) {
     arguments.push_back(converted(builder.load(buffer, places, rows, cols), compute));
   }
   for (int i = 0; i < call.op.numbers; ++i) arguments.push_back(builder.scalar(concat("number", i), compute));
-  const TilesAlong along(axis, converted(builder.index(block.length()), compute));
+  const TilesAlong along(axis, block.length(), converted(builder.index(block.length()), compute));
   const auto values = call.op.formula.emit(along, arguments);
   for (size_t i = 0; i < results; ++i) {
     const auto& [buffer, places, rows, cols] = parts[i];

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from conformance.compare import Call, difference, observe
 
 import torch_npu
 
@@ -188,9 +189,28 @@ def test_fill_writes_every_element_and_nothing_else(dtype):
             assert torch.equal(base.cpu(), whole), (layout, value)
 
 
-def test_fill_refuses_what_the_type_cannot_hold():
-    with pytest.raises(RuntimeError, match="cannot be converted to type"):
-        torch.zeros(3, dtype=torch.uint8, device="npu").fill_(1000)
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("size", [0, 1, 3])
+@pytest.mark.parametrize(
+    "dtype, value",
+    [
+        (torch.uint8, 1000),
+        (torch.float16, 2**31),
+        (torch.bfloat16, 1e39),
+        (torch.float8_e4m3fn, 1000),
+        (torch.float8_e5m2, 1e6),
+        (torch.complex32, 1e6),
+        (torch.float32, 1j),
+    ],
+    ids=str,
+)
+def test_fill_refuses_at_once_what_the_cpu_refuses(dtype, value, size):
+    call = Call(lambda x: x.fill_(value), (torch.zeros(size, dtype=dtype),))
+    assert not difference(observe(call, "npu"), observe(call, "cpu"))
+    torch.npu.synchronize()
+
+
+def test_fill_writes_numbers_and_scalars():
     x = torch.zeros(3, device="npu").fill_(torch.tensor(2.5))
     assert x.tolist() == [2.5] * 3
     x.fill_(torch.tensor(-0.0, device="npu"))

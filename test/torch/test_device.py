@@ -69,6 +69,7 @@ def test_accelerator_is_npu():
         lambda bad: torch.npu.set_device(bad),
         lambda bad: torch.npu.Stream(bad).synchronize(),
         lambda bad: torch.npu.current_stream(bad),
+        lambda bad: torch.npu.default_stream(bad),
         lambda bad: torch.npu.get_device_name(bad),
         lambda bad: torch.npu.memory_allocated(bad),
         lambda bad: torch.npu.mem_get_info(bad),
@@ -80,6 +81,13 @@ def test_missing_device_is_named(use, bad):
     index = bad if isinstance(bad, int) else torch.device(bad).index
     with pytest.raises(RuntimeError, match=rf"ordinal {index}\b"):
         use(bad)
+
+
+@pytest.mark.parametrize("bad", [1.5, [0], b"npu"], ids=repr)
+@pytest.mark.parametrize("name", ["set_device", "Stream", "default_stream", "memory_allocated", "device"])
+def test_what_names_no_device_is_refused(name, bad):
+    with pytest.raises(ValueError, match="Expected an npu device or its index"):
+        getattr(torch.npu, name)(bad)
 
 
 @pytest.mark.parametrize("bad", ["npux", "npu:-1", "npu:x"])

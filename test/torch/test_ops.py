@@ -159,6 +159,8 @@ def test_calls_without_a_kernel_are_served_all_the_same(native):
         (lambda i: i + i[:2], "must match the size of tensor b"),
         (lambda i: i[1:].add_(i[:-1]), "unsupported operation: some elements"),
         (lambda i: i.bool() - i.bool(), "Subtraction, the `-` operator, with two bool tensors"),
+        (lambda i: i - i.bool(), "Subtraction, the `-` operator, with a bool tensor"),
+        (lambda i: 3 - i.bool(), "Subtraction, the `-` operator, with a bool tensor"),
     ],
 )
 def test_wrong_calls_say_what_the_cpu_says(call, message):
@@ -204,6 +206,21 @@ def test_lines_and_their_gradients(name, dtype):
             error = (ours.grad.cpu().double() - exact.grad).norm() / exact.grad.norm().clamp(min=1)
             limits = {torch.float64: 1e-12, torch.float32: 4e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
             assert error < limits[dtype], (shape, dim, turned)
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)], ids=str)
+def test_elements_that_lie_in_one_place_count_each(name, dims):
+    """Of expanded tensors, and of expanded gradients as a sum has them."""
+    sizes = [1 if d in dims else size for d, size in enumerate((4, 7))]
+    x = torch.randn(sizes, generator=torch.Generator().manual_seed(0))
+    for dim in range(2):
+        runs = []
+        for leaf in (x.clone().requires_grad_(), x.npu().requires_grad_()):
+            y = LINES[name](leaf.expand(4, 7), dim)
+            y.backward(y.detach()[:1, :1].expand(4, 7))
+            runs.append((y.detach().cpu(), leaf.grad.cpu()))
+        torch.testing.assert_close(runs[1], runs[0], atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)

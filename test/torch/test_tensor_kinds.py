@@ -63,6 +63,18 @@ def test_sparse_tensors_give_the_cpu_s_values_or_its_error(layout, function):
         assert not difference(observe(call, "npu"), observe(call, "cpu"))
 
 
+@pytest.mark.parametrize("function", SPARSE)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sparse_tensors_live_on_devices_that_are_not_the_current_one(layout, function):
+    expected = LAYOUTS[layout](dense())
+    made, moved = LAYOUTS[layout](dense().to("npu:1")), expected.to("npu:1")
+    assert torch.npu.current_device() == 0
+    for ours in (made, moved):
+        assert ours.device == torch.device("npu:1") and ours.to("npu:0").device == torch.device("npu:0")
+        call = Call(lambda s: SPARSE[function](s.to("npu:1") if s.is_npu else s), (ours.cpu(),))
+        assert not difference(observe(call, "npu"), observe(Call(SPARSE[function], (expected,)), "cpu"))
+
+
 COO_ONLY = {
     "sum": lambda s: torch.sparse.sum(s, 0).to_dense(),
     "softmax": lambda s: torch.sparse.softmax(s, 1).to_dense(),

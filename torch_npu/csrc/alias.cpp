@@ -6,7 +6,9 @@
 #include <ATen/native/SparseTensorUtils.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
+#include <c10/core/DeviceGuard.h>
 
+#include <optional>
 #include <utility>
 
 #include "torch_npu/csrc/allocator.h"
@@ -126,6 +128,8 @@ Tensor AliasSet::convert(const Tensor& from, BackendComponent backend, bool writ
       return over_storage(from, storage(), keys);
     case c10::kSparse: {
       const auto* source = at::sparse::get_sparse_impl(from);
+      // A sparse tensor is born on the current device.
+      const c10::OptionalDeviceGuard guard(to_cpu ? std::nullopt : std::optional(scope_.device()));
       Tensor to = at::detail::make_tensor<at::SparseTensorImpl>(keys, from.dtype());
       auto* target = at::sparse::get_sparse_impl(to);
       target->raw_resize_(source->sparse_dim(), source->dense_dim(), from.sizes());

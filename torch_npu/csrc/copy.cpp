@@ -153,8 +153,10 @@ bool repeats_one_byte(const Tensor& value, uint8_t* byte) {
 
 Tensor& fill_scalar_(Tensor& self, const Scalar& value) {
   static OpCounter& counter = op_counter("aten::fill_");
-  // Raises here, and not in the stream, where the type cannot hold the value.
-  const Tensor converted = at::scalar_tensor(value, at::device(at::kCPU).dtype(self.scalar_type()));
+  // Raises here, and not in the stream, where the type cannot hold the value. PyTorch has other rules for one
+  // element than for more.
+  const Tensor converted =
+      at::full({self.numel() == 1 ? 1 : 2}, value, at::device(at::kCPU).dtype(self.scalar_type()));
   if (self.numel() == 0) return self;
   counter.count_native();
   Stream& stream = current_runtime_stream(self.device());

@@ -52,7 +52,8 @@ std::optional<c10::ScalarType> promoted_type(const Elementwise& op, at::ArrayRef
   at::native::ResultTypeState promoted = {};
   for (size_t i = 0; i < operands.size(); ++i) {
     const Tensor& tensor = operands[i];
-    if (!tensor.defined() || !dtype_of(tensor.scalar_type())) return std::nullopt;
+    const auto dtype = tensor.defined() ? dtype_of(tensor.scalar_type()) : std::nullopt;
+    if (!dtype || !op.accepts.contains(*dtype)) return std::nullopt;
     if (is_mask(op, i) || follows(op, i)) continue;
     if (!op.promotes && tensor.scalar_type() != operands[0].scalar_type()) return std::nullopt;
     promoted = at::native::update_result_type_state(tensor, promoted);

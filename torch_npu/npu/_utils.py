@@ -23,6 +23,8 @@ def _get_device_index(device, optional=False, allow_cpu=False):
             raise ValueError(f"Expected an npu device, but got: {device}")
         index = device.index
     elif device is not None:
+        if not hasattr(device, "idx"):
+            raise ValueError(f"Expected an npu device or its index, but got: {device!r}")
         index = device.idx
     if index is None and not optional:
         raise ValueError(f"Expected an npu device with a specified index or an integer, but got: {device}")

@@ -6,6 +6,7 @@ import torch
 
 from torch_npu import _C
 from torch_npu.npu._utils import _get_device_index
+from torch_npu.npu.devices import _checked_index
 from torch_npu.npu.devices import device as _device_context
 
 _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1.value
@@ -140,8 +141,7 @@ def current_stream(device=None):
 
 
 def default_stream(device=None):
-    index = _get_device_index(device, optional=True)
-    return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
+    return Stream(stream_id=0, device_index=_checked_index(device), device_type=_DEVICE_TYPE)
 
 
 def set_stream(stream):

@@ -25,7 +25,7 @@ LineFormula formula(F function, double ulps) {
   };
   constexpr auto all = std::make_index_sequence<kArguments>();
   return {kArguments, kResults, ulps,
-          [=](TilesAlong along, std::span<const tile::Expr> v) { return applied(along, v, all); },
+          [=](const TilesAlong& along, std::span<const tile::Expr> v) { return applied(along, v, all); },
           [=](LinesAlong along, std::span<const Line> v) { return applied(along, v, all); }};
 }
 
@@ -44,7 +44,7 @@ const std::vector<LineOp> kOps = {
      .numbers = 1,
      .short_results = 0b110},
     {.name = "LayerNormBackward",
-     .formula = formula<5>(ANYNPU_FORMULA(layer_norm_backward), 64),
+     .formula = formula<5>(ANYNPU_FORMULA(layer_norm_backward), 1024),
      .operands = 5,
      .one_for_line = 0b11000},
     {.name = "LayerNormBackwardAffine",
