@@ -124,7 +124,7 @@ def test_find_package(python, site, tmp_path):
     anynpu_dir = python("-m", "anynpu", "--cmakedir").strip()
     assert Path(anynpu_dir).is_relative_to(site)
     build = tmp_path / "build"
-    run("cmake", "-S", tmp_path, "-B", build, f"-Danynpu_DIR={anynpu_dir}")
+    run("cmake", "-G", "Ninja", "-S", tmp_path, "-B", build, f"-Danynpu_DIR={anynpu_dir}")
     run("cmake", "--build", build)
     assert run(build / "client") == "Ascend910B2 41\n"
 
@@ -135,7 +135,7 @@ def test_find_package_refuses_other_versions(python, tmp_path, version):
     (tmp_path / "CMakeLists.txt").write_text(text)
     anynpu_dir = python("-m", "anynpu", "--cmakedir").strip()
     done = subprocess.run(
-        ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Danynpu_DIR={anynpu_dir}"],
+        ["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "build", f"-Danynpu_DIR={anynpu_dir}"],
         capture_output=True,
         text=True,
     )

@@ -35,11 +35,23 @@ ELEMENTWISE = {
     "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,
     "where": lambda x, y: torch.where(x > y, x, y),
+    "div": lambda x, y: x / y,
+    "addcmul": lambda x, y: torch.addcmul(x, x, y, value=2),
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "masked_fill": lambda x, y: x.masked_fill(y > 0, 3),
+    **{name: getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
 }
 ACTIVATIONS = {
     "gelu": F.gelu,
     "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
+}
+# Their gradients are operators of other rows, which round halves in between.
+OF_ONE = {
+    "addcdiv": lambda x: torch.addcdiv(x, x.abs(), -2 * x, value=3),
+    "lerp": lambda x: torch.lerp(x, -x, 0.75),
+    **{name: getattr(torch, name) for name in ("neg", "reciprocal", "sqrt", "exp", "log", "tanh", "sigmoid")},
 }
 
 
@@ -89,8 +101,19 @@ def test_activations_and_their_gradients(name, dtype):
         close(ours.grad, exact.grad)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", OF_ONE)
+def test_functions(name, dtype):
+    for x, _ in layouts(dtype):
+        ours = OF_ONE[name](x.npu())
+        assert ours.dtype == dtype
+        close(ours, OF_ONE[name](x.double()))
+
+
 @pytest.mark.parametrize(
-    "function", [*ELEMENTWISE.values(), *ACTIVATIONS.values()], ids=[*ELEMENTWISE, *ACTIVATIONS]
+    "function",
+    [*ELEMENTWISE.values(), *ACTIVATIONS.values(), *OF_ONE.values()],
+    ids=[*ELEMENTWISE, *ACTIVATIONS, *OF_ONE],
 )
 def test_special_values(function):
     pairs = torch.tensor(list(itertools.product(SPECIAL, SPECIAL)))
@@ -98,8 +121,108 @@ def test_special_values(function):
     expected = function(*arguments)
     ours = function(*(argument.npu() for argument in arguments)).cpu()
     torch.testing.assert_close(ours, expected, equal_nan=True)
-    if function in ELEMENTWISE.values():
+    if function in ELEMENTWISE.values() and function not in (torch.maximum, torch.minimum):
         assert ours.signbit()[ours == 0].equal(expected.signbit()[expected == 0])
+
+
+def lists(dtype):
+    torch.manual_seed(0)
+    shapes = ((3, 4), (), (0,), (5, 1))
+    return [torch.randn(shape).mul(5).to(dtype) for shape in shapes]
+
+
+FOREACH = {
+    "add.List": lambda x, y: torch._foreach_add(x, y, alpha=2),
+    "add.Scalar": lambda x, y: torch._foreach_add(x, 3),
+    "add.ScalarList": lambda x, y: torch._foreach_add(x, [1, 2, 3, 4]),
+    "add.Tensor": lambda x, y: torch._foreach_add(x, y[1], alpha=2),
+    "mul.List": lambda x, y: torch._foreach_mul(x, y),
+    "sub.List": lambda x, y: torch._foreach_sub(x, y),
+    "maximum.List": lambda x, y: torch._foreach_maximum(x, y),
+    "addcmul.Scalar": lambda x, y: torch._foreach_addcmul(x, x, y, 2),
+    "addcmul.ScalarList": lambda x, y: torch._foreach_addcmul(x, x, y, [1, 2, 3, 4]),
+    "add_.List": lambda x, y: torch._foreach_add_(x, y) or x,
+    "mul_.ScalarList": lambda x, y: torch._foreach_mul_(x, [1, 2, 3, 4]) or x,
+}
+FOREACH_OF_FLOATS = {
+    "div_.List": lambda x, y: torch._foreach_div_(x, y) or x,
+    "lerp_.Scalar": lambda x, y: torch._foreach_lerp_(x, y, 0.25) or x,
+    "addcdiv_.ScalarList": lambda x, y: torch._foreach_addcdiv_(x, x, y, [1.0, 2.0, 3.0, 4.0]) or x,
+    "sqrt": lambda x, y: torch._foreach_sqrt(x),
+    "neg_": lambda x, y: torch._foreach_neg_(x) or x,
+}
+
+
+@pytest.mark.parametrize("name", [*FOREACH, *FOREACH_OF_FLOATS])
+def test_lists(name, native):
+    of_floats = name in FOREACH_OF_FLOATS
+    for dtype in FLOATS if of_floats else FLOATS + INTEGERS:
+        function = (FOREACH | FOREACH_OF_FLOATS)[name]
+        x, y = lists(dtype), lists(dtype)
+        before = native(f"aten::_foreach_{name}")
+        ours = function([t.npu() for t in x], [t.npu() for t in y])
+        assert native(f"aten::_foreach_{name}") == before + len(x)
+        wide = [
+            [t.double() if of_floats or dtype.is_floating_point else t.clone() for t in part]
+            for part in (x, y)
+        ]
+        for actual, expected in zip(ours, function(*wide), strict=True):
+            assert actual.dtype == dtype
+            close(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda make: torch._foreach_add([], 1),
+        lambda make: torch._foreach_add([make(2)], [make(2), make(2)]),
+        lambda make: torch._foreach_add([make(2)], [1, 2]),
+        lambda make: torch._foreach_add([make(2)], make(2)),
+        lambda make: torch._foreach_add_([make(2).int()], 1.5),
+        lambda make: torch._foreach_add([make(2), make(3)], [make(2), make(2)]),
+        lambda make: make(3).masked_fill_(make(3), 1),
+        lambda make: make(3).masked_fill_(make(2, 3) > 0, 1),
+        lambda make: make(3).masked_fill_(make(3) > 0, make(2)),
+        lambda make: make(3).byte().masked_fill_(make(3) > 0, 300),
+        lambda make: make(3).half().masked_fill_(make(3) > 0, 1e10),
+        lambda make: make(3).half().masked_fill_(make(3) > 0, make(1).mul(1e10).sum()),
+        lambda make: torch.lerp(make(3), make(3).double(), 0.5),
+    ],
+)
+def test_refusals_are_the_cpus(call):
+    messages = []
+    for device in ("cpu", "npu"):
+        with pytest.raises(RuntimeError) as error:
+            call(lambda *shape, device=device: torch.ones(shape, device=device))
+        messages.append(str(error.value).replace("npu:0", "cpu"))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("decay", (0, 0.1))
+@pytest.mark.parametrize("maximize", (False, True))
+@pytest.mark.parametrize("amsgrad", (False, True))
+@pytest.mark.parametrize("optimizer", (torch.optim.Adam, torch.optim.AdamW))
+def test_fused_adam(optimizer, amsgrad, maximize, decay, native):
+    torch.manual_seed(0)
+    shapes, steps = ((7, 5), (3,), (), (0, 2)), 5
+    start = [torch.randn(shape) for shape in shapes]
+    grads = [[torch.randn(shape) for shape in shapes] for _ in range(steps)]
+
+    def train(device, dtype, fused):
+        params = [torch.nn.Parameter(value.to(device, dtype, copy=True)) for value in start]
+        settings = {"lr": 0.01, "amsgrad": amsgrad, "maximize": maximize, "weight_decay": decay}
+        steps_of = optimizer(params, fused=fused, **settings)
+        for step in grads:
+            for param, grad in zip(params, step, strict=True):
+                param.grad = grad.to(device, dtype)
+            steps_of.step()
+        return [param.detach().cpu().double() for param in params]
+
+    exact = train("cpu", torch.float64, False)
+    for dtype, most in ((torch.float32, 1e-6), (torch.float64, 1e-14), (torch.bfloat16, 3e-2)):
+        for ours, expected in zip(train("npu", dtype, True), exact, strict=True):
+            torch.testing.assert_close(ours, expected, rtol=0, atol=most)
+    assert native(f"aten::_fused_{optimizer.__name__.lower()}_") == 3 * steps * len(shapes)
 
 
 def test_types_are_promoted_as_on_the_cpu():
