@@ -32,8 +32,9 @@ std::string checked_key(const char* key) {
 }
 
 std::vector<pid_t> checked_processes(const int32_t* pids, size_t count, const char* count_argument) {
-  abi::check(pids != nullptr && count != 0, ACL_ERROR_INVALID_PARAM, "pid is ", pids, " and ", count_argument,
-             " ", count, "; one process or more are accepted");
+  constexpr size_t kMost = size_t{1} << 22;  // processes of a Linux system
+  abi::check(pids != nullptr && count != 0 && count <= kMost, ACL_ERROR_INVALID_PARAM, "pid is ", pids,
+             " and ", count_argument, " ", count, "; 1 to ", kMost, " processes are accepted");
   std::vector<pid_t> processes(pids, pids + count);
   for (size_t i = 0; i < count; ++i)
     abi::check(pids[i] > 0, ACL_ERROR_INVALID_PARAM, "pid[", i, "] is ", pids[i],

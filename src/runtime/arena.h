@@ -95,10 +95,12 @@ class Arena {
   /// The starts of the live ranges in [begin, begin + size).
   std::vector<void*> live_in(const void* begin, size_t size) const;
   /// True for every address of the device, live or not; takes no lock.
-  bool contains(const void* address) const {
+  bool contains(const void* address) const { return meets(address, static_cast<const char*>(address) + 1); }
+  /// True where one address of [begin, end) is the device's, live or not; takes no lock.
+  bool meets(const void* begin, const void* end) const {
     const size_t spans = span_count_.load(std::memory_order_acquire);
     for (size_t i = 0; i < spans; ++i)
-      if (address >= spans_[i].begin && address < spans_[i].begin + spans_[i].size) return true;
+      if (end > spans_[i].begin && begin < spans_[i].begin + spans_[i].size) return true;
     return false;
   }
   size_t committed() const;  ///< by allocate()

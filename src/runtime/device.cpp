@@ -88,10 +88,12 @@ void Device::require_usable() {
           "the NPU runtime was shut down: the process is exiting");
 }
 
-Device* Device::of(const void* address) {
+Device* Device::of(const void* address) { return meeting(address, static_cast<const char*>(address) + 1); }
+
+Device* Device::meeting(const void* begin, const void* end) {
   for (int index = 0, count = any_started ? device_count() : 0; index < count; ++index)
     if (Device* device = devices[index].load(std::memory_order_acquire);
-        device && device->arena_.contains(address))
+        device && device->arena_.meets(begin, end))
       return device;
   return nullptr;
 }

@@ -40,6 +40,8 @@ class Device {
   static bool started(int index);
   /// The device whose address range holds `address`, or null. Takes no lock; starts nothing.
   static Device* of(const void* address);
+  /// The same for a device that one address of [begin, end) belongs to.
+  static Device* meeting(const void* begin, const void* end);
   /// Raises kForked or kNotInitialized where no device can be used (any more).
   static void require_usable();
   /// True in a fork of a process that had started a device: device memory and threads do not exist here.

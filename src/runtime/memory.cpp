@@ -1,6 +1,7 @@
 #include "runtime/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -101,11 +102,24 @@ void free_pinned(void* address) {
   Device::after_work([address, size] { munmap(address, size); });
 }
 
+namespace {
+
+/// True where every page of the range is mapped; an address that is none has no page.
+bool is_mapped(const char* begin, size_t size) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / page * page;
+  uintptr_t end = 0;
+  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(begin), size, &end)) return false;
+  return msync(reinterpret_cast<void*>(first), end - first, MS_ASYNC) == 0;  // starts no writing
+}
+
+}  // namespace
+
 void register_host(void* address, size_t size) {
   auto* begin = static_cast<const char*>(address);
-  const auto is_device = [&](const void* at) { return Device::of(at) != nullptr; };
-  require(size != 0 && !is_device(begin) && !is_device(begin + size - 1), ErrorCode::kInvalidArgument,
-          "registering ", size, " bytes at ", address, ": host memory, 1 byte or more, is accepted");
+  require(size != 0 && is_mapped(begin, size) && Device::meeting(begin, begin + size) == nullptr,
+          ErrorCode::kInvalidArgument, "registering ", size, " bytes at ", address,
+          ": host memory that is mapped, 1 byte or more, is accepted");
   std::lock_guard lock(pinned().mutex);
   auto& ranges = pinned().ranges;
   const auto next = ranges.lower_bound(begin);

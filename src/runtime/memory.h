@@ -24,7 +24,8 @@ void free_pinned(void* address);
 void* find_pinned(const void* address);
 
 /// Makes host memory of the caller pinned, and device memory too as far as the kinds of copies go: devices
-/// use it at the same address. Raises kInvalidArgument when it overlaps pinned or device memory.
+/// use it at the same address. Raises kInvalidArgument when it is not mapped, or overlaps pinned or device
+/// memory.
 void register_host(void* address, size_t size);
 /// Ends that for the range that starts at `address`; it must outlive queued work that uses it. Raises
 /// kInvalidArgument when none does.

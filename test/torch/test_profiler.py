@@ -185,3 +185,14 @@ def test_cuda_activity_is_left_out_with_a_warning(tmp_path):
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         work()
     assert "cpu_op" in trace_of(profiler, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.*use_device")
+def test_the_profiler_of_autograd_measures_operators_on_their_stream(capfd):
+    x = torch.ones(1 << 22, device="npu")
+    with torch.autograd.profiler.profile(use_device="npu") as profiler:
+        y = x * 2
+        y.sum()
+    measured = {event.key: event.device_time_total for event in profiler.key_averages()}
+    assert measured["aten::mul"] > 10 and measured["aten::sum"] > 10
+    assert "RecordFunction" not in capfd.readouterr().err

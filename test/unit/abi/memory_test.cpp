@@ -318,6 +318,11 @@ TEST_F(AclMemory, RegisteredHostMemoryIsPinnedAndReachableByDevices) {
   EXPECT_EQ(aclrtFreeHost(pinned), ACL_SUCCESS);
   expect_failure(aclrtHostRegisterV2(memory, 1, ACL_HOST_REG_PINNED), ACL_ERROR_RT_PARAM_INVALID,
                  "host memory");
+  for (const uint64_t size : {UINT64_MAX, UINT64_MAX / 2, uint64_t{1} << 46})
+    expect_failure(aclrtHostRegisterV2(host.data(), size, ACL_HOST_REG_PINNED), ACL_ERROR_RT_PARAM_INVALID,
+                   "host memory that is mapped");
+  expect_failure(aclrtHostRegisterV2(reinterpret_cast<void*>(8), 8, ACL_HOST_REG_PINNED),
+                 ACL_ERROR_RT_PARAM_INVALID, "host memory that is mapped");
   expect_failure(aclrtHostRegisterV2(host.data(), 1, 0), ACL_ERROR_INVALID_PARAM, "flag is 0");
   expect_failure(aclrtHostRegisterV2(nullptr, 1, ACL_HOST_REG_PINNED), ACL_ERROR_INVALID_PARAM,
                  "ptr is null");

@@ -244,7 +244,9 @@ TEST_F(AclSharing, KeysThatAreNoneAreToldApart) {
   expect_failure(aclrtIpcMemSetImportPid(guessed.c_str(), &pid, 1), ACL_ERROR_RT_INVALID_HANDLE,
                  "exports nothing under that key");
   expect_failure(aclrtIpcMemSetImportPid(key.c_str(), nullptr, 1), ACL_ERROR_INVALID_PARAM, "pid is 0");
-  expect_failure(aclrtIpcMemSetImportPid(key.c_str(), &pid, 0), ACL_ERROR_INVALID_PARAM, "count 0");
+  for (const size_t count : {size_t{0}, SIZE_MAX})
+    expect_failure(aclrtIpcMemSetImportPid(key.c_str(), &pid, count), ACL_ERROR_INVALID_PARAM,
+                   "1 to 4194304 processes");
   pid = -1;
   expect_failure(aclrtIpcMemSetImportPid(key.c_str(), &pid, 1), ACL_ERROR_INVALID_PARAM, "pid[0] is -1");
   aclrtIpcEventHandle handle = {};
