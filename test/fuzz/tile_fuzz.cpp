@@ -1,11 +1,14 @@
-// Random tile programs: what the interpreter gives, machine code gives too, bit for bit, and the text form
-// reads back. tile_fuzz SECONDS [SEED]: starts at SEED and goes on; ends with 1 at the first difference.
+// Random tile programs: what the interpreter gives, which keeps each value in memory, machine code gives too,
+// bit for bit, in one thread and in several; and the text form reads back. tile_fuzz SECONDS [SEED]: starts
+// at SEED and goes on; ends with 1 at the first difference.
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <thread>
+#include <vector>
 
 #include "fuzz/random_kernel.h"
 #include "jit/jit.h"
@@ -14,6 +17,15 @@
 using namespace anynpu;
 
 namespace {
+
+/// Runs the blocks in so many threads, each some that follow one another.
+void run_in_threads(const jit::Compiled& code, const tile::Arguments& arguments, int64_t blocks,
+                    int64_t threads) {
+  std::vector<std::thread> running;
+  for (int64_t t = 0; t < threads; ++t)
+    running.emplace_back([&, t] { code.run(arguments, blocks * t / threads, blocks * (t + 1) / threads); });
+  for (std::thread& thread : running) thread.join();
+}
 
 /// What is wrong with the program of a seed; empty when nothing is.
 std::string check(uint64_t seed) {
@@ -24,9 +36,16 @@ std::string check(uint64_t seed) {
   tile::interpret(random.kernel, random.on_copies(expected));
   for (const jit::Isa isa : {jit::Isa::kAvx2, jit::Isa::kAvx512}) {
     if (isa > jit::isa_of_machine()) continue;
-    jit::compile(random.kernel, isa)->run(random.on_copies(actual));
-    const std::string found = difference(random, expected, actual);
-    if (!found.empty()) return (isa == jit::Isa::kAvx2 ? "AVX2:\n" : "AVX-512:\n") + found;
+    const std::string name = isa == jit::Isa::kAvx2 ? "AVX2" : "AVX-512";
+    const auto code = jit::compile(random.kernel, isa);
+    code->run(random.on_copies(actual));
+    std::string found = difference(random, expected, actual);
+    if (!found.empty()) return name + ":\n" + found;
+    const int64_t threads = 2 + static_cast<int64_t>(seed % 7);
+    const tile::Arguments again = random.on_copies(actual);
+    run_in_threads(*code, again, tile::blocks_of(random.kernel, again.sizes), threads);
+    found = difference(random, expected, actual);
+    if (!found.empty()) return name + " in " + std::to_string(threads) + " threads:\n" + found;
   }
   return "";
 }
