@@ -107,6 +107,15 @@ bool KernelEmitter::is_contiguous(const Instruction& instruction, const Access& 
   return access.known_stride == 1 && !instruction.mask;
 }
 
+bool KernelEmitter::is_whole(const Instruction& instruction, const Access& access, const Cursor& at) {
+  return at.lanes > 1 && at.active == nullptr && !instruction.mask && access.positions.empty();
+}
+
+llvm::Value* KernelEmitter::lane_address(const Access& access, int lane) {
+  return b.CreateGEP(e.memory_type(access.buffer->dtype), access.address,
+                     b.CreateMul(access.stride, i64(lane)));
+}
+
 llvm::Value* KernelEmitter::load(const Instruction& instruction, const Cursor& at) {
   const DType dtype = instruction.type.dtype;
   Access access = this->access(instruction, at);
@@ -134,6 +143,13 @@ llvm::Value* KernelEmitter::load_inside(const Instruction& instruction, const Ac
       return from_memory(dtype, b.CreateMaskedLoad(vector, access.address, align(dtype), active_mask(at),
                                                    llvm::Constant::getNullValue(vector)));
     }
+  }
+  if (is_whole(instruction, access, at)) {
+    llvm::Value* loaded = llvm::PoisonValue::get(vector_in_memory(dtype, at.lanes));
+    for (int lane = 0; lane < at.lanes; ++lane)
+      loaded = b.CreateInsertElement(loaded, b.CreateLoad(e.memory_type(dtype), lane_address(access, lane)),
+                                     static_cast<uint64_t>(lane));
+    return from_memory(dtype, loaded);
   }
   llvm::AllocaInst* staged = variable(vector_in_memory(dtype, at.lanes));
   llvm::Value* otherwise = instruction.otherwise
@@ -173,6 +189,12 @@ void KernelEmitter::store_inside(const Instruction& instruction, const Access& a
                        value);
     }
     b.CreateMaskedStore(to_memory(dtype, value), access.address, align(dtype), mask);
+    return;
+  }
+  if (is_whole(instruction, access, at) && !adds) {
+    llvm::Value* stored = to_memory(dtype, value);
+    for (int lane = 0; lane < at.lanes; ++lane)
+      b.CreateStore(b.CreateExtractElement(stored, static_cast<uint64_t>(lane)), lane_address(access, lane));
     return;
   }
   llvm::AllocaInst* staged = variable(vector_in_memory(dtype, at.lanes));

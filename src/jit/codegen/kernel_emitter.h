@@ -130,6 +130,9 @@ class KernelEmitter {
   void fault(int buffer, int dimension, llvm::Value* position);
 
   bool is_contiguous(const Instruction& instruction, const Access& access) const;
+  /// Whether each lane is one of the tile's, at `stride` from the one before it.
+  static bool is_whole(const Instruction& instruction, const Access& access, const Cursor& at);
+  llvm::Value* lane_address(const Access& access, int lane);
 
   llvm::Value* load(const Instruction& instruction, const Cursor& at);
 
@@ -157,6 +160,11 @@ class KernelEmitter {
   void carry(const Instruction& instruction, const std::vector<llvm::AllocaInst*>& scalars);
 
   void copy(const Region& from, const Region& to, const Type& shape);
+
+  /// From memory to memory, in squares of `lanes` rows and columns.
+  void transpose(const Instruction& instruction);
+  /// Such a square in registers, by rows.
+  void transpose(Values& rows);
 
   /// c[i, j] + a[i, k] * b[k, j], over k in order, `lanes` columns at once.
   void matmul(const Instruction& instruction);
