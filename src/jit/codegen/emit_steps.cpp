@@ -287,7 +287,7 @@ void KernelEmitter::columns(const ColumnLoop& loop, llvm::Value* r) {
   bool reduces = false;
   for (const Instruction* part : loop.parts) reduces |= is_row_reduction(*part);
   start_scans(loop);
-  llvm::Value* cols = index(loop.cols);
+  llvm::Value* cols = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, index(loop.cols), i64(0));
   if (reduces) return reduced_columns(loop, r, cols);
   llvm::Value* whole = b.CreateAnd(cols, i64(-target_.lanes));
   for_range(i64(0), whole, target_.lanes, [&](llvm::Value* c) { chunk(loop, {r, c, target_.lanes}); });

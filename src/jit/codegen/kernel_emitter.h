@@ -133,6 +133,12 @@ class KernelEmitter {
   /// Whether each lane is one of the tile's, at `stride` from the one before it.
   static bool is_whole(const Instruction& instruction, const Access& access, const Cursor& at);
   llvm::Value* lane_address(const Access& access, int lane);
+  /// Whether the positions of all lanes are in range; and the elements there, when they are.
+  llvm::Value* all_inside(const Access& access, const Cursor& at);
+  llvm::Value* gathered(const Access& access, const Cursor& at);
+  /// The active lanes that a mask does not exclude and whose positions are in range, one by one.
+  void load_lanes(const Instruction& instruction, const Access& access, const Cursor& at,
+                  llvm::AllocaInst* staged);
 
   llvm::Value* load(const Instruction& instruction, const Cursor& at);
 
