@@ -3,14 +3,10 @@
 #include "ops/elementwise.h"
 
 namespace anynpu::ops {
-namespace {
 
-/// Elements of that size that are moved and never computed with.
 DType bits_of(size_t bytes) {
   return bytes == 1 ? DType::kI8 : bytes == 2 ? DType::kI16 : bytes == 4 ? DType::kI32 : DType::kI64;
 }
-
-}  // namespace
 
 Launch prepare_copy(std::span<const int64_t> sizes, const Operand& to, const Operand& from) {
   static const Elementwise& op = *find_elementwise("Copy");
