@@ -17,6 +17,7 @@
 
 #include "runtime/memory.h"
 #include "torch_npu/csrc/alias.h"
+#include "torch_npu/csrc/copy.h"
 #include "torch_npu/csrc/counters.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/guard.h"
@@ -158,7 +159,8 @@ void keep(const Tensor& tensor, Stream& stream) {
   if (!on_npu(tensor)) stream.launch(anynpu::Lane::kShort, [kept = tensor.storage()] {});
 }
 
-/// Enqueues the copy on `stream`. What lies on the host is kept until it is done.
+}  // namespace
+
 void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
   static OpCounter& counter = op_counter("aten::copy_");
   counter.count_native();
@@ -181,6 +183,8 @@ void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
   launch_kernel(stream, anynpu::lane_for(kCopyWork * (bytes_of(source) + bytes_of(target))),
                 [to = kernel_view(target, true), from = kernel_view(source, false)] { to.copy_(from); });
 }
+
+namespace {
 
 // [docs:copy]
 /// Copies between npu and host, or within npu, of any types, shapes and strides. A copy within npu returns
