@@ -3,21 +3,26 @@
 #include "abi/aclnn/plans.h"
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_copy.h"
+#include "aclnnop/aclnn_embedding.h"
+#include "aclnnop/aclnn_gather.h"
 #include "aclnnop/aclnn_gelu.h"
 #include "aclnnop/aclnn_gelu_backward.h"
 #include "aclnnop/aclnn_gelu_backward_v2.h"
 #include "aclnnop/aclnn_gelu_v2.h"
+#include "aclnnop/aclnn_index_select.h"
 #include "aclnnop/aclnn_layer_norm.h"
 #include "aclnnop/aclnn_layer_norm_backward.h"
 #include "aclnnop/aclnn_log_softmax.h"
 #include "aclnnop/aclnn_logsoftmax_backward.h"
 #include "aclnnop/aclnn_mul.h"
 #include "aclnnop/aclnn_s_where.h"
+#include "aclnnop/aclnn_scatter_add.h"
 #include "aclnnop/aclnn_silu.h"
 #include "aclnnop/aclnn_silu_backward.h"
 #include "aclnnop/aclnn_softmax.h"
 #include "aclnnop/aclnn_softmax_backward.h"
 #include "aclnnop/aclnn_sub.h"
+#include "aclnnop/aclnn_uniform.h"
 
 using namespace anynpu::aclnn;
 
@@ -347,6 +352,66 @@ aclnnStatus aclnnInplaceCopyGetWorkspaceSize(aclTensor* selfRef, const aclTensor
 aclnnStatus aclnnInplaceCopy(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                              aclrtStream stream) {
   return run("aclnnInplaceCopy", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnIndexSelectGetWorkspaceSize(const aclTensor* self, int64_t dim, const aclTensor* index,
+                                             aclTensor* out, uint64_t* workspaceSize,
+                                             aclOpExecutor** executor) {
+  return prepare("aclnnIndexSelectGetWorkspaceSize", {"aclnnIndexSelect", plan_index_select, "IndexSelect"},
+                 {{"self", self}, {"dim", dim}, {"index", index}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnIndexSelect(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                             aclrtStream stream) {
+  return run("aclnnIndexSelect", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGatherGetWorkspaceSize(const aclTensor* self, int64_t dim, const aclTensor* index,
+                                        aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnGatherGetWorkspaceSize", {"aclnnGather", plan_gather, "Gather"},
+                 {{"self", self}, {"dim", dim}, {"index", index}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnGather(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnGather", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnScatterAddGetWorkspaceSize(const aclTensor* self, int64_t dim, const aclTensor* index,
+                                            const aclTensor* src, aclTensor* out, uint64_t* workspaceSize,
+                                            aclOpExecutor** executor) {
+  return prepare("aclnnScatterAddGetWorkspaceSize", {"aclnnScatterAdd", plan_scatter_add, "ScatterAdd"},
+                 {{"self", self}, {"dim", dim}, {"index", index}, {"src", src}, {"out", out}}, workspaceSize,
+                 executor);
+}
+
+aclnnStatus aclnnScatterAdd(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                            aclrtStream stream) {
+  return run("aclnnScatterAdd", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnEmbeddingGetWorkspaceSize(const aclTensor* weight, const aclTensor* indices, aclTensor* out,
+                                           uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnEmbeddingGetWorkspaceSize", {"aclnnEmbedding", plan_embedding, "Embedding"},
+                 {{"weight", weight}, {"indices", indices}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnEmbedding(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                           aclrtStream stream) {
+  return run("aclnnEmbedding", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceUniformGetWorkspaceSize(aclTensor* selfRef, double from, double to, int64_t seed,
+                                                int64_t offset, uint64_t* workspaceSize,
+                                                aclOpExecutor** executor) {
+  return prepare("aclnnInplaceUniformGetWorkspaceSize", {"aclnnInplaceUniform", plan_uniform, "Uniform"},
+                 {{"selfRef", selfRef}, {"from", from}, {"to", to}, {"seed", seed}, {"offset", offset}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceUniform(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                aclrtStream stream) {
+  return run("aclnnInplaceUniform", workspace, workspaceSize, executor, stream);
 }
 
 }  // extern "C"
