@@ -50,6 +50,15 @@ class Scratch {
 
 }  // namespace
 
+void Launch::raise_fault(const tile::Fault& fault) const {
+  const tile::Kernel& kernel = code_->kernel();
+  const auto& sizes = kernel.buffers[static_cast<size_t>(fault.buffer)].sizes;
+  const int64_t size = sizes[static_cast<size_t>(fault.dimension)].evaluate(
+      [&](const tile::Index& leaf) { return arguments_.words()[leaf.value()]; });
+  raise(ErrorCode::kInvalidArgument, kernel.name, ": index ", fault.position,
+        " is out of range of a dimension of size ", size, "; 0 to ", size - 1, " are accepted");
+}
+
 void Launch::run(int64_t first, int64_t last) const {
   tile::Fault fault;
   if (scratch_ == 0) {
@@ -57,6 +66,7 @@ void Launch::run(int64_t first, int64_t last) const {
   } else {
     code_->call(arguments_, Scratch(scratch_).get(), first, last, fault);
   }
+  if (fault.buffer >= 0) raise_fault(fault);
 }
 
 void Launch::run(int threads) const {

@@ -28,10 +28,14 @@ class Launch {
   double bytes() const { return bytes_; }
 
   /// Runs all blocks; with `threads` other than 1 in parallel, in as many threads at most, 0: no limit.
+  /// Raises kInvalidArgument, when the others are done, where a position that data gave is none of its
+  /// tensor's.
   void run(int threads) const;
   void run(int64_t first, int64_t last) const;  ///< those blocks, in the calling thread
 
  private:
+  [[noreturn]] void raise_fault(const tile::Fault& fault) const;
+
   std::shared_ptr<const jit::Compiled> code_;
   jit::PackedArguments arguments_;
   int64_t blocks_;

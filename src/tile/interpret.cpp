@@ -179,6 +179,8 @@ class Interpreter {
         return select(operands, results[0]);
       case Opcode::kBroadcast:
         return broadcast(*operands[0], results[0]);
+      case Opcode::kTranspose:
+        return transpose(*operands[0], results[0]);
       case Opcode::kMatmul:
         return matmul(operands, results[0]);
       case Opcode::kPhilox:
@@ -315,6 +317,12 @@ class Interpreter {
   }
 
   // Whole tiles.
+
+  static void transpose(const Tile& from, Tile& result) {
+    visit(result.dtype, [&]<class T>(std::type_identity<T>) {
+      for_each(result, [&](int64_t r, int64_t c) { result.set(r, c, from.get<T>(c, r)); });
+    });
+  }
 
   static void reduction(Opcode opcode, const Tile& from, std::vector<Tile>& results) {
     const bool along_cols = info(opcode).shape == OpcodeInfo::Shape::kReduceCols;

@@ -122,6 +122,7 @@ constexpr OpcodeInfo kOpcodeTable[] = {
     scan(Opcode::kRowScanProd, "row_scan_prod"),
     scan(Opcode::kRowScanMax, "row_scan_max"),
     scan(Opcode::kRowScanMin, "row_scan_min"),
+    special(Opcode::kTranspose, "transpose", 1),
     special(Opcode::kMatmul, "matmul", 3, DTypes(DType::kF32, DType::kF64, DType::kI32)),
     special(Opcode::kPhilox, "philox", 3, DTypes(DType::kI64)),
     special(Opcode::kLoop, "loop", -1),
@@ -246,6 +247,8 @@ class Inference {
         return select();
       case Opcode::kBroadcast:
         return broadcast();
+      case Opcode::kTranspose:
+        return {{operand(0).dtype, operand(0).cols, operand(0).rows}};
       case Opcode::kMatmul:
         return matmul();
       case Opcode::kPhilox:

@@ -91,7 +91,8 @@ enum class Opcode : uint8_t {
   kRowScanProd,
   kRowScanMax,
   kRowScanMin,
-  kMatmul,  ///< adds a product of matrices to a tile
+  kTranspose,  ///< rows become columns
+  kMatmul,     ///< adds a product of matrices to a tile
   kPhilox,
   // Control.
   kLoop,

@@ -193,7 +193,12 @@ class Generator {
 
   void special() {
     const Expr value = pick();
-    switch (between(0, 4)) {
+    switch (between(0, 5)) {
+      case 5: {  // twice, as there are few tiles that fit a turned one
+        const Expr turned = builder_.op(Opcode::kTranspose, {value});
+        values_.push_back(builder_.op(Opcode::kTranspose, {chance(50) ? turned : as(turned, DType::kF32)}));
+        return;
+      }
       case 0:
         values_.push_back(builder_.iota(chance(50) ? Axis::kRows : Axis::kCols, chance(50) ? rows_ : *c_,
                                         one_of(std::array{DType::kI32, DType::kI64, DType::kU8})));

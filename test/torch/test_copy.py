@@ -302,3 +302,73 @@ def test_calls_that_synchronize_can_be_found(call):
     for wrong in ("loud", 3, -1):
         with pytest.raises(RuntimeError, match="debug_mode is"):
             torch.npu.set_sync_debug_mode(wrong)
+
+
+# What C++ defines, and what x86 makes of the rest.
+EDGES = [
+    0.0,
+    -0.0,
+    0.5,
+    -0.5,
+    127,
+    128,
+    255,
+    256,
+    300,
+    -129,
+    -300,
+    32768,
+    65504,
+    2.0**31,
+    2.0**31 + 5,
+    2.0**32 + 7,
+]
+EDGES += [
+    -(2.0**31) - 9,
+    1e12,
+    -1e12,
+    2.0**62,
+    1e19,
+    -1e19,
+    float("inf"),
+    float("nan"),
+    1e-40,
+    1.5,
+    2.5,
+    70000.4,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:-2], ids=str)
+def test_casts_at_the_edges(dtype):
+    x = torch.tensor(EDGES, dtype=torch.float64).repeat(3)
+    x = (x if dtype.is_floating_point else x.nan_to_num(0, 0, 0).clamp(-(2**62), 2**62)).to(dtype)
+    for other in DTYPES[:-2]:
+        expected, ours = x.to(other), x.npu().to(other).cpu()
+        torch.testing.assert_close(ours, expected, rtol=0, atol=0, equal_nan=True, msg=f"to {other}")
+        if other.is_floating_point and dtype.is_floating_point:
+            assert ours.signbit()[ours == 0].equal(expected.signbit()[expected == 0])
+
+
+@pytest.mark.parametrize("shape", [(70, 33, 5), (3, 200, 130), (20, 1, 64)], ids=str)
+def test_turned_tensors_keep_their_bits(shape):
+    torch.manual_seed(0)
+    for dtype in (*DTYPES, torch.uint16, torch.uint64, torch.float8_e4m3fn):
+        bits = torch.randint(
+            0, 2 if dtype == torch.bool else 256, (*shape, dtype.itemsize), dtype=torch.uint8
+        )
+        x = bits.view(dtype).squeeze(-1)
+        for order in itertools.permutations(range(3)):
+            ours = torch.empty(x.permute(order).shape, dtype=dtype, device="npu").copy_(
+                x.npu().permute(order)
+            )
+            expected = bits.permute(*order, 3).contiguous()
+            assert ours.cpu().unsqueeze(-1).view(torch.uint8).equal(expected), (dtype, order)
+
+
+def test_copies_of_tensors_with_pending_signs_and_conjugates():
+    z = torch.complex(values(6, 5), -values(6, 5))
+    for view in (lambda z: z.conj(), lambda z: z.conj().imag, lambda z: z.t().conj(), lambda z: z.real.t()):
+        for dtype in (torch.complex64, torch.float64):
+            if view(z).is_complex() == dtype.is_complex:
+                assert view(z.npu()).to(dtype).contiguous().cpu().equal(view(z).to(dtype).contiguous())

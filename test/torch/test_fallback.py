@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from conformance.reference_random import engine_state, generator_of_call
+from conformance.reference_random import generator_of_call
 from torch.nn import functional as F
 
 import torch_npu
@@ -253,8 +253,8 @@ def test_results_are_on_the_device_of_the_arguments(device):
 def test_the_default_generator_is_the_device_s():
     x = torch.empty(5, device="npu")
     torch.npu.manual_seed(3)
-    ours = x.uniform_().clone()
-    expected = torch.empty(5).uniform_(generator=generator_of_call(3))
+    ours = x.exponential_().clone()
+    expected = torch.empty(5).exponential_(generator=generator_of_call(3))
     assert torch.equal(ours.cpu(), expected)
     state = torch.get_rng_state()
     x.normal_()
@@ -283,17 +283,6 @@ def test_dropout_draws_from_the_device_s_generator(draw):
     kept = first.cpu() != 0
     torch.testing.assert_close(first.cpu()[kept], torch.full((int(kept.sum()),), 1 / 0.7))
     assert 600 < kept.sum() < 800
-
-
-def test_dropout_drops_what_it_drops_on_the_cpu_for_the_same_numbers():
-    x = torch.arange(1.0, 101)
-    torch.npu.manual_seed(6)
-    ours = torch.native_dropout(x.npu(), 0.5, True)
-    with torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(engine_state(6, 0))
-        expected = torch.native_dropout(x, 0.5, True)
-    assert torch.equal(ours[1].cpu(), expected[1])
-    torch.testing.assert_close(ours[0].cpu(), expected[0])
 
 
 # Errors

@@ -4,29 +4,25 @@ import threading
 
 import pytest
 import torch
-from conformance.reference_random import engine_state, philox
+import torch.nn.functional as F
+from conformance.reference_random import engine_state, philox, uniforms
 from torch.utils.checkpoint import checkpoint
 
 DRAWS = {
-    "rand": lambda device: torch.rand(1000, device=device),
     "randn": lambda device: torch.randn(1000, device=device),
     "randn odd": lambda device: torch.randn(7, device=device, dtype=torch.float64),
     "randint": lambda device: torch.randint(0, 100, (50,), device=device),
     "randperm": lambda device: torch.randperm(50, device=device),
-    "rand_like": lambda device: torch.rand_like(torch.empty(5, 3, device=device)),
     "normal_": lambda device: torch.empty(33, device=device).normal_(2, 3),
-    "uniform_": lambda device: torch.empty(33, device=device).uniform_(-1, 1),
     "exponential_": lambda device: torch.empty(33, device=device).exponential_(),
     "bernoulli": lambda device: torch.bernoulli(torch.full((99,), 0.3, device=device)),
     "multinomial": lambda device: torch.multinomial(
         torch.arange(1.0, 9.0, device=device), 20, replacement=True
     ),
-    "dropout": lambda device: torch.nn.functional.dropout(torch.ones(500, device=device), 0.4),
     "normal of tensors": lambda device: torch.normal(
         torch.zeros(9, device=device), torch.ones(9, device=device)
     ),
     "poisson": lambda device: torch.poisson(torch.full((40,), 4.0, device=device)),
-    "kaiming": lambda device: torch.nn.init.kaiming_uniform_(torch.empty(8, 8, device=device)),
 }
 
 
@@ -46,6 +42,58 @@ def test_numbers_follow_from_seed_and_offset(draw, seed):
             expected = DRAWS[draw]("cpu")
         assert drawn.is_npu and torch.equal(drawn.cpu(), expected)
         assert torch.npu.default_generators[0].get_offset() == 4 * (call + 1)
+
+
+DIGITS = {torch.float32: 24, torch.float64: 53, torch.float16: 11, torch.bfloat16: 8}
+
+
+@pytest.mark.parametrize("dtype", DIGITS, ids=str)
+@pytest.mark.parametrize("seed", [11, 2**63 + 5])
+def test_uniform_numbers_follow_from_seed_and_offset(seed, dtype):
+    for call, size in enumerate((1, 2, 3, 4, 7, 64, 1001)):
+        torch.npu.manual_seed(seed)
+        torch.npu._set_rng_state_offset(4 * call)
+        u = uniforms(seed, 4 * call, size, DIGITS[dtype])
+        drawn = torch.empty(size, dtype=dtype, device="npu").uniform_(-1, 2)
+        compute = torch.float64 if dtype == torch.float64 else torch.float32
+        assert torch.equal(drawn.cpu(), (u.to(compute) * 3 - 1).to(dtype))
+        assert torch.npu._get_rng_state_offset() == 4 * (call + 1)
+
+
+@pytest.mark.parametrize("dtype", DIGITS, ids=str)
+def test_dropout_follows_from_seed_and_offset(dtype):
+    torch.npu.manual_seed(3)
+    x = torch.randn(7, 33, dtype=torch.float64).to(dtype)
+    x[0, :3] = torch.tensor([float("inf"), float("nan"), -0.0])
+    ours = x.npu().requires_grad_()
+    dropped = F.dropout(ours, 0.25)
+    dropped.backward(torch.ones_like(dropped))
+    digits = 53 if dtype == torch.float64 else 24
+    kept = uniforms(3, 0, x.numel(), digits).view(x.shape) < 0.75
+    scale = torch.tensor(1 / 0.75, dtype=torch.float64)
+    wide = x.double() * kept * (scale if dtype == torch.float64 else scale.float().double())
+    expected = wide.float().to(dtype) if dtype != torch.float64 else wide
+    torch.testing.assert_close(dropped.detach().cpu(), expected, equal_nan=True, rtol=0, atol=0)
+    assert torch.equal(ours.grad.cpu(), (kept * scale).to(dtype))
+
+
+def test_uniform_numbers_do_not_depend_on_threads_or_strides():
+    def draw():
+        torch.npu.manual_seed(9)
+        return torch.rand(300001, device="npu").cpu(), F.dropout(torch.ones(300001, device="npu")).cpu()
+
+    threads = torch.get_num_threads()
+    many = draw()
+    torch.set_num_threads(1)
+    one = draw()
+    torch.set_num_threads(threads)
+    assert all(map(torch.equal, one, many))
+    torch.npu.manual_seed(9)
+    apart = torch.zeros(10, 6, device="npu")
+    apart[:, ::2].uniform_()
+    torch.npu.manual_seed(9)
+    assert torch.equal(apart[:, ::2], torch.rand(10, 3, device="npu"))
+    assert (apart[:, 1::2] == 0).all()
 
 
 def test_neighbouring_seeds_and_offsets_are_unrelated():

@@ -228,7 +228,12 @@ def differing_leaves(what: str, ours: list[Leaf], expected: list[Leaf]) -> str:
 
 
 def message(error: Exception) -> str:
-    """Its text, with one word for a device however it is called."""
+    """Its text, with one word for a device however it is called.
+
+    Of an index that a stream found out of range: what all have to say of it, the index and the size.
+    """
+    if found := re.search(r"\bindex (-?\d+) is out of .* size (\d+)", str(error)):
+        return "index {} of {}".format(*found.groups())
     return re.sub(r"(npu|cpu|PrivateUse1)(:\d+)?", "DEVICE", str(error), flags=re.IGNORECASE)
 
 

@@ -18,6 +18,18 @@ def philox(key, counter):
     return c0, c1, c2, c3
 
 
+def uniforms(seed, offset, count, digits=24):
+    """What kernels of our own draw at that seed and offset: numbers in [0, 1), of so many digits."""
+    counters, each = (count // 2, 2) if digits > 32 else (count // 4, 4)
+    words = [philox(seed, counter << 64 | offset // 4) for counter in range(counters + 1)]
+    if each == 2:
+        words = [(low | high << 32, more | most << 32) for low, high, more, most in words]
+    drawn = [words[i % counters][i // counters] for i in range(each * counters)]
+    drawn += words[counters][: count - len(drawn)]
+    shift = (64 if each == 2 else 32) - digits
+    return torch.tensor([(bits >> shift) * 2.0**-digits for bits in drawn], dtype=torch.float64)
+
+
 def engine_state(seed, offset):
     """The state of the CPU generator from which a random operator draws at that seed and offset.
 

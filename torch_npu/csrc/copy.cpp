@@ -1,6 +1,9 @@
+#include "ops/copy.h"
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
@@ -8,10 +11,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "runtime/memory.h"
 #include "torch_npu/csrc/alias.h"
+#include "torch_npu/csrc/copy.h"
 #include "torch_npu/csrc/counters.h"
+#include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/kernel_call.h"
 #include "torch_npu/csrc/pinned.h"
@@ -22,6 +30,8 @@ namespace torch_npu {
 namespace {
 
 using anynpu::Stream;
+using anynpu::ops::Operand;
+using anynpu::tile::DType;
 using at::Tensor;
 using c10::Scalar;
 
@@ -72,23 +82,109 @@ bool same_layout(const Tensor& a, const Tensor& b) {
   return same_bits(a, b) && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
 }
 
-/// Enqueues the copy on `stream`. What lies on the host is kept until it is done.
+/// Dimensions and strides of a copy, as kernels of our own take them.
+class CopyLayout {
+ public:
+  CopyLayout(const Tensor& target, const Tensor& source)
+      : elements_(at::TensorIteratorConfig()
+                      .set_check_mem_overlap(false)  // copy_ checks it
+                      .add_output(target)
+                      .add_const_input(source)
+                      .resize_outputs(false)
+                      .check_all_same_dtype(false)
+                      .check_all_same_device(false)
+                      .build()) {
+    sizes_.assign(elements_.shape().begin(), elements_.shape().end());
+    for (int i = 0; i < 2; ++i) strides_[i].assign(elements_.strides(i).begin(), elements_.strides(i).end());
+    if (sizes_.empty()) add_innermost(1, 0);
+  }
+
+  std::span<const int64_t> sizes() const { return {sizes_.data(), sizes_.size()}; }
+  Operand target(DType dtype) const { return operand(0, dtype); }
+  Operand source(DType dtype) const { return operand(1, dtype); }
+
+  void add_innermost(int64_t size, int64_t stride) {
+    sizes_.insert(sizes_.begin(), size);
+    for (auto& strides : strides_) strides.insert(strides.begin(), stride);
+  }
+
+ private:
+  Operand operand(int i, DType dtype) const {
+    return {dtype, elements_.data_ptr(i), {strides_[i].data(), strides_[i].size()}};
+  }
+
+  at::TensorIterator elements_;
+  c10::SmallVector<int64_t, 6> sizes_, strides_[2];
+};
+
+/// The type of kernels with elements of that many bytes. Nothing where they have none.
+std::optional<DType> bits_of(size_t bytes) {
+  switch (bytes) {
+    case 1:
+      return DType::kI8;
+    case 2:
+      return DType::kI16;
+    case 4:
+      return DType::kI32;
+    case 8:
+      return DType::kI64;
+    default:
+      return std::nullopt;
+  }
+}
+
+void enqueue(anynpu::ops::Launch launch, Stream& stream) {
+  anynpu::ops::enqueue(stream, std::move(launch), threads_for(anynpu::Lane::kParallel, stream.device()));
+}
+
+/// The copy as a kernel of our own; nothing where there is none for the types.
+std::optional<anynpu::ops::Launch> kernel_of_copy(const Tensor& source, const Tensor& target) {
+  if (source.is_quantized() || target.is_quantized()) return std::nullopt;
+  const auto from = dtype_of(source.scalar_type()), to = dtype_of(target.scalar_type());
+  const bool same = same_bits(source, target), plain = !source.is_neg() && !target.is_neg();
+  if (!same && !(from && to && plain)) return std::nullopt;
+  CopyLayout layout(target, source);
+  if (!same) return prepare_copy(layout.sizes(), layout.target(*to), layout.source(*from));
+  auto bits = bits_of(target.itemsize());
+  if (!bits && target.itemsize() == 16) {  // as two elements each
+    layout.add_innermost(2, 8);
+    bits = DType::kI64;
+  }
+  if (!bits) return std::nullopt;
+  return prepare_copy(layout.sizes(), layout.target(*bits), layout.source(*bits));
+}
+
+/// Keeps host memory until the work that `stream` has by now is done.
+void keep(const Tensor& tensor, Stream& stream) {
+  if (!on_npu(tensor)) stream.launch(anynpu::Lane::kShort, [kept = tensor.storage()] {});
+}
+
+}  // namespace
+
 void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
   static OpCounter& counter = op_counter("aten::copy_");
   counter.count_native();
-  if (!same_layout(source, target)) {
-    const anynpu::TaskLabel label("copy", anynpu::TaskKind::kCopy, target.nbytes());
-    launch_kernel(stream, anynpu::lane_for(kCopyWork * (bytes_of(source) + bytes_of(target))),
-                  [to = kernel_view(target, true), from = kernel_view(source, false)] { to.copy_(from); });
+  if (same_layout(source, target)) {
+    const auto bytes = static_cast<size_t>(target.numel() * target.itemsize());
+    npu_call([&] {
+      anynpu::copy_async(target.mutable_data_ptr(), source.const_data_ptr(), bytes, stream);
+      keep(on_npu(source) ? target : source, stream);
+    });
     return;
   }
-  const auto bytes = static_cast<size_t>(target.numel() * target.itemsize());
-  npu_call([&] {
-    anynpu::copy_async(target.mutable_data_ptr(), source.const_data_ptr(), bytes, stream);
-    const Tensor& host = on_npu(source) ? target : source;
-    if (!on_npu(host)) stream.launch(anynpu::Lane::kShort, [kept = host.storage()] {});
-  });
+  const anynpu::TaskLabel label("copy", anynpu::TaskKind::kCopy, target.nbytes());
+  if (auto kernel = npu_call([&] { return kernel_of_copy(source, target); })) {
+    npu_call([&] {
+      enqueue(std::move(*kernel), stream);
+      keep(on_npu(source) ? target : source, stream);
+    });
+    return;
+  }
+  launch_kernel(stream, anynpu::lane_for(kCopyWork * (bytes_of(source) + bytes_of(target))),
+                [to = kernel_view(target, true), from = kernel_view(source, false)] { to.copy_(from); });
 }
+
+namespace {
 
 // [docs:copy]
 /// Copies between npu and host, or within npu, of any types, shapes and strides. A copy within npu returns

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/thread_state.h"
+#include "tile/philox.h"
 #include "torch_npu/csrc/guard.h"
 
 namespace torch_npu {
@@ -25,35 +26,37 @@ struct State {
   uint64_t seed, offset;
 };
 
-/// Philox 4x32-10 (Salmon et al. 2011) for the key `seed` and the counters (i, offset / 4): block i gives the
-/// words 4 i to 4 i + 3. All blocks take each round together, in vectors.
+/// Four words side by side, for philox4x32().
+struct Words {
+  using Vector [[gnu::vector_size(16)]] = uint32_t;
+  explicit Words(uint32_t word) : vector(Vector{} + word) {}
+  explicit Words(Vector words) : vector(words) {}
+  Vector vector;
+
+  friend Words operator^(Words a, Words b) { return Words(a.vector ^ b.vector); }
+  friend Words operator+(Words a, Words b) { return Words(a.vector + b.vector); }
+  friend anynpu::tile::WideProduct<Words> wide_product(uint32_t a, Words b) {
+    using Wide [[gnu::vector_size(32)]] = uint64_t;
+    const Wide product = __builtin_convertvector(b.vector, Wide) * a;
+    return {Words(__builtin_convertvector(product >> 32, Vector)),
+            Words(__builtin_convertvector(product, Vector))};
+  }
+};
+
+/// Philox for the key `seed` and the counters (i, offset / 4): block i gives the words 4 i to 4 i + 3.
 void fill_with_philox(std::array<uint32_t, at::MERSENNE_STATE_N>& words, const State& state) {
-  constexpr size_t kBlocks = at::MERSENNE_STATE_N / 4;
-  constexpr int kRounds = 10;
-  const uint64_t subsequence = state.offset / kOffsetOfCall;
-  std::array<std::array<uint32_t, kBlocks>, 4> counters;
-  for (size_t i = 0; i < kBlocks; ++i) {
-    counters[0][i] = static_cast<uint32_t>(i);
-    counters[1][i] = 0;
-    counters[2][i] = static_cast<uint32_t>(subsequence);
-    counters[3][i] = static_cast<uint32_t>(subsequence >> 32);
+  const auto low = [](uint64_t wide) { return Words(static_cast<uint32_t>(wide)); };
+  const auto high = [](uint64_t wide) { return Words(static_cast<uint32_t>(wide >> 32)); };
+  const uint64_t call = state.offset / kOffsetOfCall;
+  for (uint32_t i = 0; i < words.size() / 4; i += 4) {
+    const Words number(Words::Vector{i, i + 1, i + 2, i + 3});
+    const auto drawn = anynpu::tile::philox4x32<Words>({low(state.seed), high(state.seed)},
+                                                       {number, Words(uint32_t{0}), low(call), high(call)});
+    for (size_t block = 0; block < 4; ++block)
+      for (size_t word = 0; word < 4; ++word) words[4 * (i + block) + word] = drawn[word].vector[block];
   }
-  uint32_t key[] = {static_cast<uint32_t>(state.seed), static_cast<uint32_t>(state.seed >> 32)};
-  for (int round = 0; round < kRounds; ++round) {
-    for (size_t i = 0; i < kBlocks; ++i) {
-      const uint64_t first = uint64_t{0xD2511F53} * counters[0][i];
-      const uint64_t second = uint64_t{0xCD9E8D57} * counters[2][i];
-      counters[0][i] = static_cast<uint32_t>(second >> 32) ^ counters[1][i] ^ key[0];
-      counters[1][i] = static_cast<uint32_t>(second);
-      counters[2][i] = static_cast<uint32_t>(first >> 32) ^ counters[3][i] ^ key[1];
-      counters[3][i] = static_cast<uint32_t>(first);
-    }
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
-  }
-  for (size_t i = 0; i < kBlocks; ++i)
-    for (size_t word = 0; word < 4; ++word) words[4 * i + word] = counters[word][i];
 }
+static_assert(at::MERSENNE_STATE_N % 16 == 0);
 
 /// What a thread makes the engines of its calls with. Seeding one costs as much as a small operator.
 struct Engines {
@@ -145,6 +148,13 @@ struct NpuGenerator final : c10::GeneratorImpl {
   State state_;
 };
 
+State take_call(const at::Generator& npu) {
+  TORCH_CHECK(npu.defined() && npu.device().type() == c10::DeviceType::PrivateUse1,
+              "Expected a 'npu' device type for generator but found '",
+              npu.defined() ? c10::DeviceTypeName(npu.device().type(), true) : "none", "'");
+  return static_cast<NpuGenerator*>(npu.unsafeGetGeneratorImpl())->take_call();
+}
+
 DeviceIndex checked(DeviceIndex device) {
   if (device == -1) return current_device();
   check_device(device);
@@ -168,11 +178,12 @@ at::Generator new_npu_generator(DeviceIndex device) {
   return at::make_generator<NpuGenerator>(checked(device), State{c10::default_rng_seed_val, 0});
 }
 
-at::Generator engine_of_call(const at::Generator& npu) {
-  TORCH_CHECK(npu.defined() && npu.device().type() == c10::DeviceType::PrivateUse1,
-              "Expected a 'npu' device type for generator but found '",
-              npu.defined() ? c10::DeviceTypeName(npu.device().type(), true) : "none", "'");
-  return make_engine(static_cast<NpuGenerator*>(npu.unsafeGetGeneratorImpl())->take_call());
+at::Generator engine_of_call(const at::Generator& npu) { return make_engine(take_call(npu)); }
+
+RandomCall random_call(const std::optional<at::Generator>& npu, c10::DeviceIndex device) {
+  const bool given = npu.has_value() && npu->defined();
+  const State state = take_call(given ? *npu : default_npu_generator(device));
+  return {state.seed, state.offset / kOffsetOfCall};
 }
 
 }  // namespace torch_npu

@@ -3,6 +3,9 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
+#include <cstdint>
+#include <optional>
+
 namespace torch_npu {
 
 /// The generator that random ops on `device` (-1: the current one) use when none is given. Making it starts
@@ -15,5 +18,12 @@ at::Generator new_npu_generator(c10::DeviceIndex device = -1);
 /// the npu generator's seed and offset alone, and the offset moves on by 4. Raises for a generator of another
 /// device.
 at::Generator engine_of_call(const at::Generator& npu);
+
+/// What a call of a random operator with a kernel of our own draws with: the key of Philox, and the offset of
+/// its counters. It follows from the npu generator, given or the device's, in the same way.
+struct RandomCall {
+  uint64_t seed, offset;
+};
+RandomCall random_call(const std::optional<at::Generator>& npu, c10::DeviceIndex device);
 
 }  // namespace torch_npu

@@ -13,17 +13,6 @@ using at::Tensor;
 using c10::SymIntArrayRef;
 using std::optional;
 
-/// Dropout under the npu generator, as one random call.
-std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, optional<bool> train) {
-  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
-  if (input.numel() == 0 || !train.value_or(true))
-    return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
-  if (p == 1) return {at::zeros_like(input), at::zeros_like(input, input.options().dtype(at::kBool))};
-  Tensor mask = at::empty_like(input, input.options().dtype(at::kBool)).bernoulli_(1 - p);
-  Tensor output = input.mul(mask).mul_(1 / (1 - p));
-  return {std::move(output), std::move(mask)};
-}
-
 // PyTorch's convolutions reach another device under these two names. Those with the ordinary names run as a
 // whole on the CPU (see fallback_rules.cpp), which picks the algorithm.
 Tensor convolution_overrideable(const Tensor& input, const Tensor& weight, const optional<Tensor>& bias,
@@ -65,7 +54,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
   m.impl("convolution_overrideable", convolution_overrideable);
   m.impl("histc", histc);
-  m.impl("native_dropout", native_dropout);
 }
 
 }  // namespace

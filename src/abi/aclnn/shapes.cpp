@@ -1,7 +1,7 @@
 #include "abi/aclnn/shapes.h"
 
 #include "abi/aclnn/status.h"
-#include "ops/elementwise.h"
+#include "ops/copy.h"
 
 namespace anynpu::aclnn {
 
@@ -46,10 +46,9 @@ void check_type(const Bound& tensor, tile::DTypes accepted) {
 }
 
 ops::Launch copied(const ops::View& to, const ops::View& from) {
-  static const ops::Elementwise& op = *ops::find_elementwise("Copy");
   const std::vector<ops::View> views = {to, from};
   const ops::Iteration iteration(views);
-  return prepare(ops::ElementwiseCall{op, 0, from.dtype, iteration.sizes(), iteration.operands(), {}});
+  return ops::prepare_copy(iteration.sizes(), iteration.operands()[0], iteration.operands()[1]);
 }
 
 }  // namespace anynpu::aclnn

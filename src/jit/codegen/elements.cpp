@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "jit/codegen/lanes.h"
+#include "tile/philox.h"
 
 namespace anynpu::jit {
 
@@ -306,28 +307,26 @@ llvm::Value* Elements::convert(DType from, DType to, bool saturate, llvm::Value*
   return to == DType::kBF16 ? to_bfloat16(value) : value;
 }
 
+/// For tile/philox.h.
+static tile::WideProduct<IntLanes<float>> wide_product(uint32_t constant, IntLanes<float> x) {
+  llvm::IRBuilder<>& b = builder_of_lanes();
+  llvm::Type* wide = EmittingLanes::current().vector(b.getInt64Ty());
+  llvm::Value* product = b.CreateMul(b.CreateZExt(x.value, wide), llvm::ConstantInt::get(wide, constant));
+  return {IntLanes<float>(b.CreateTrunc(b.CreateLShr(product, 32), IntLanes<float>::type())),
+          IntLanes<float>(b.CreateTrunc(product, IntLanes<float>::type()))};
+}
+
 Values Elements::philox(llvm::Value* seed, llvm::Value* offset, llvm::Value* subsequence) {
+  using Words = IntLanes<float>;
   const int lanes = lanes_of(subsequence);
-  llvm::Type* word = type(DType::kI32, lanes);
-  const auto low = [&](llvm::Value* wide) { return b.CreateTrunc(wide, word); };
-  const auto high = [&](llvm::Value* wide) { return b.CreateTrunc(b.CreateLShr(wide, 32), word); };
-  const auto constant = [&](uint32_t bits) { return llvm::ConstantInt::get(word, bits); };
-  seed = splat(seed, lanes);
-  offset = splat(offset, lanes);
-  Values x = {low(offset), high(offset), low(subsequence), high(subsequence)};
-  llvm::Value *k0 = low(seed), *k1 = high(seed);
-  llvm::Type* wide = type(DType::kI64, lanes);
-  const auto times = [&](uint32_t by, llvm::Value* value) {
-    return b.CreateMul(b.CreateZExt(value, wide), llvm::ConstantInt::get(wide, by));
-  };
-  for (int round = 0; round < 10; ++round) {
-    llvm::Value *p = times(0xd2511f53, x[0]), *q = times(0xcd9e8d57, x[2]);
-    x = {b.CreateXor(b.CreateXor(high(q), x[1]), k0), low(q), b.CreateXor(b.CreateXor(high(p), x[3]), k1),
-         low(p)};
-    k0 = b.CreateAdd(k0, constant(0x9e3779b9));
-    k1 = b.CreateAdd(k1, constant(0xbb67ae85));
-  }
-  return x;
+  const EmittingLanes scope(b, lanes);
+  const auto low = [&](llvm::Value* wide) { return Words(b.CreateTrunc(splat(wide, lanes), Words::type())); };
+  const auto high = [&](llvm::Value* wide) { return low(b.CreateLShr(wide, 32)); };
+  Values values;
+  for (const Words words : tile::philox4x32<Words>(
+           {low(seed), high(seed)}, {low(offset), high(offset), low(subsequence), high(subsequence)}))
+    values.push_back(words.value);
+  return values;
 }
 
 std::vector<DType> Elements::components(Opcode opcode, DType dtype) {

@@ -107,6 +107,15 @@ bool KernelEmitter::is_contiguous(const Instruction& instruction, const Access& 
   return access.known_stride == 1 && !instruction.mask;
 }
 
+bool KernelEmitter::is_whole(const Instruction& instruction, const Access& access, const Cursor& at) {
+  return at.lanes > 1 && at.active == nullptr && !instruction.mask && access.positions.empty();
+}
+
+llvm::Value* KernelEmitter::lane_address(const Access& access, int lane) {
+  return b.CreateGEP(e.memory_type(access.buffer->dtype), access.address,
+                     b.CreateMul(access.stride, i64(lane)));
+}
+
 llvm::Value* KernelEmitter::load(const Instruction& instruction, const Cursor& at) {
   const DType dtype = instruction.type.dtype;
   Access access = this->access(instruction, at);
@@ -135,7 +144,54 @@ llvm::Value* KernelEmitter::load_inside(const Instruction& instruction, const Ac
                                                    llvm::Constant::getNullValue(vector)));
     }
   }
+  if (is_whole(instruction, access, at)) {
+    llvm::Value* loaded = llvm::PoisonValue::get(vector_in_memory(dtype, at.lanes));
+    for (int lane = 0; lane < at.lanes; ++lane)
+      loaded = b.CreateInsertElement(loaded, b.CreateLoad(e.memory_type(dtype), lane_address(access, lane)),
+                                     static_cast<uint64_t>(lane));
+    return from_memory(dtype, loaded);
+  }
   llvm::AllocaInst* staged = variable(vector_in_memory(dtype, at.lanes));
+  if (at.lanes > 1 && at.active == nullptr && !instruction.mask) {
+    llvm::Value* inside = all_inside(access, at);
+    when(inside, [&] { b.CreateStore(gathered(access, at), staged); });
+    when(b.CreateNot(inside), [&] { load_lanes(instruction, access, at, staged); });
+  } else {
+    load_lanes(instruction, access, at, staged);
+  }
+  return from_memory(dtype, b.CreateLoad(vector_in_memory(dtype, at.lanes), staged));
+}
+
+llvm::Value* KernelEmitter::all_inside(const Access& access, const Cursor& at) {
+  llvm::Value* inside = nullptr;
+  for (const auto& [d, positions] : access.positions) {
+    llvm::Value* size = e.splat(index(access.buffer->sizes[static_cast<size_t>(d)]), at.lanes);
+    llvm::Value* these = b.CreateICmpULT(positions, size);
+    inside = inside == nullptr ? these : b.CreateAnd(inside, these);
+  }
+  return b.CreateAndReduce(inside);
+}
+
+llvm::Value* KernelEmitter::gathered(const Access& access, const Cursor& at) {
+  const DType dtype = access.buffer->dtype;
+  const auto& strides = strides_[static_cast<size_t>(access.buffer - kernel_.buffers.data())];
+  llvm::Value* loaded = llvm::PoisonValue::get(vector_in_memory(dtype, at.lanes));
+  for (int lane = 0; lane < at.lanes; ++lane) {
+    llvm::Value* offset = b.CreateMul(access.stride, i64(lane));
+    for (const auto& [d, positions] : access.positions) {
+      llvm::Value* position = b.CreateExtractElement(positions, static_cast<uint64_t>(lane));
+      offset = b.CreateAdd(offset, b.CreateMul(position, strides[static_cast<size_t>(d)]));
+    }
+    llvm::Value* address = b.CreateGEP(e.memory_type(dtype), access.address, offset);
+    loaded = b.CreateInsertElement(loaded, b.CreateLoad(e.memory_type(dtype), address),
+                                   static_cast<uint64_t>(lane));
+  }
+  return loaded;
+}
+
+void KernelEmitter::load_lanes(const Instruction& instruction, const Access& access, const Cursor& at,
+                               llvm::AllocaInst* staged) {
+  const DType dtype = instruction.type.dtype;
   llvm::Value* otherwise = instruction.otherwise
                                ? to_memory(dtype, eval(*instruction.otherwise, at))
                                : llvm::Constant::getNullValue(vector_in_memory(dtype, at.lanes));
@@ -144,7 +200,6 @@ llvm::Value* KernelEmitter::load_inside(const Instruction& instruction, const Ac
     b.CreateStore(b.CreateLoad(e.memory_type(dtype), address),
                   b.CreateGEP(e.memory_type(dtype), staged, lane));
   });
-  return from_memory(dtype, b.CreateLoad(vector_in_memory(dtype, at.lanes), staged));
 }
 
 void KernelEmitter::store(const Instruction& instruction, const Cursor& at) {
@@ -173,6 +228,12 @@ void KernelEmitter::store_inside(const Instruction& instruction, const Access& a
                        value);
     }
     b.CreateMaskedStore(to_memory(dtype, value), access.address, align(dtype), mask);
+    return;
+  }
+  if (is_whole(instruction, access, at) && !adds) {
+    llvm::Value* stored = to_memory(dtype, value);
+    for (int lane = 0; lane < at.lanes; ++lane)
+      b.CreateStore(b.CreateExtractElement(stored, static_cast<uint64_t>(lane)), lane_address(access, lane));
     return;
   }
   llvm::AllocaInst* staged = variable(vector_in_memory(dtype, at.lanes));

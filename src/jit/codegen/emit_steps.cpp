@@ -1,6 +1,7 @@
 // The parts of a schedule: scalars, loops, matrix products, nests, scans.
 
 #include <algorithm>
+#include <utility>
 
 #include "jit/codegen/kernel_emitter.h"
 
@@ -20,6 +21,9 @@ void KernelEmitter::steps(const std::vector<Step>& steps) {
         break;
       case Step::Kind::kLoop:
         loop(step);
+        break;
+      case Step::Kind::kTranspose:
+        transpose(*step.instruction);
         break;
       case Step::Kind::kMatmul:
         matmul(*step.instruction);
@@ -101,6 +105,52 @@ void KernelEmitter::copy(const Region& from, const Region& to, const Type& shape
   llvm::Value* bytes =
       b.CreateMul(b.CreateMul(rows, from.stride), i64(static_cast<int64_t>(tile::size_of(shape.dtype))));
   b.CreateMemCpy(to.data, llvm::Align(64), from.data, llvm::Align(64), bytes);
+}
+
+void KernelEmitter::transpose(const Instruction& instruction) {
+  const Value operand = instruction.operands[0], result = instruction.results[0];
+  const Type& shape = type(operand);
+  const Region to = region(result);
+  in_memory_.insert(result);
+  if (shape.is_scalar()) return store_vector(shape.dtype, to.data, eval_scalar(operand));
+  const Region from = region(operand);
+  const int lanes = target_.lanes;
+  llvm::Type* vector = vector_in_memory(shape.dtype, lanes);
+  llvm::Value *rows = index(shape.rows), *cols = index(shape.cols);
+  const auto at_most = [&](llvm::Value* i, llvm::Value* count) {
+    return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i, b.CreateSub(count, i64(1)));
+  };
+  for_range(i64(0), rows, lanes, [&](llvm::Value* r) {
+    for_range(i64(0), cols, lanes, [&](llvm::Value* c) {
+      Values square;
+      for (int i = 0; i < lanes; ++i) {
+        llvm::Value* row = at_most(b.CreateAdd(r, i64(i)), rows);
+        square.push_back(b.CreateAlignedLoad(vector, address(from, row, c), align(shape.dtype)));
+      }
+      transpose(square);
+      // What is past the last row goes to that row, before what belongs there.
+      for (int i = lanes; i-- > 0;) {
+        llvm::Value* row = at_most(b.CreateAdd(c, i64(i)), cols);
+        b.CreateAlignedStore(square[static_cast<size_t>(i)], address(to, row, r), align(shape.dtype));
+      }
+    });
+  });
+}
+
+/// Each stage shuffles row i with row i + n / 2 into rows 2 i and 2 i + 1: the bits of an element's row and
+/// column, as one number, are rotated by one.
+void KernelEmitter::transpose(Values& rows) {
+  const size_t count = rows.size();
+  llvm::SmallVector<int> halves[2];
+  for (size_t i = 0; i < count; ++i)
+    for (size_t half = 0; half < 2; ++half)
+      halves[half].push_back(static_cast<int>(half * count / 2 + i / 2 + i % 2 * count));
+  for (size_t stage = 1; stage < count; stage *= 2) {
+    Values next;
+    for (size_t i = 0; i < count; ++i)
+      next.push_back(b.CreateShuffleVector(rows[i / 2], rows[i / 2 + count / 2], halves[i % 2]));
+    rows = std::move(next);
+  }
 }
 
 void KernelEmitter::matmul(const Instruction& instruction) {
@@ -237,7 +287,7 @@ void KernelEmitter::columns(const ColumnLoop& loop, llvm::Value* r) {
   bool reduces = false;
   for (const Instruction* part : loop.parts) reduces |= is_row_reduction(*part);
   start_scans(loop);
-  llvm::Value* cols = index(loop.cols);
+  llvm::Value* cols = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, index(loop.cols), i64(0));
   if (reduces) return reduced_columns(loop, r, cols);
   llvm::Value* whole = b.CreateAnd(cols, i64(-target_.lanes));
   for_range(i64(0), whole, target_.lanes, [&](llvm::Value* c) { chunk(loop, {r, c, target_.lanes}); });

@@ -130,6 +130,15 @@ class KernelEmitter {
   void fault(int buffer, int dimension, llvm::Value* position);
 
   bool is_contiguous(const Instruction& instruction, const Access& access) const;
+  /// Whether each lane is one of the tile's, at `stride` from the one before it.
+  static bool is_whole(const Instruction& instruction, const Access& access, const Cursor& at);
+  llvm::Value* lane_address(const Access& access, int lane);
+  /// Whether the positions of all lanes are in range; and the elements there, when they are.
+  llvm::Value* all_inside(const Access& access, const Cursor& at);
+  llvm::Value* gathered(const Access& access, const Cursor& at);
+  /// The active lanes that a mask does not exclude and whose positions are in range, one by one.
+  void load_lanes(const Instruction& instruction, const Access& access, const Cursor& at,
+                  llvm::AllocaInst* staged);
 
   llvm::Value* load(const Instruction& instruction, const Cursor& at);
 
@@ -157,6 +166,11 @@ class KernelEmitter {
   void carry(const Instruction& instruction, const std::vector<llvm::AllocaInst*>& scalars);
 
   void copy(const Region& from, const Region& to, const Type& shape);
+
+  /// From memory to memory, in squares of `lanes` rows and columns.
+  void transpose(const Instruction& instruction);
+  /// Such a square in registers, by rows.
+  void transpose(Values& rows);
 
   /// c[i, j] + a[i, k] * b[k, j], over k in order, `lanes` columns at once.
   void matmul(const Instruction& instruction);

@@ -112,6 +112,8 @@ class Scheduler {
     switch (instruction.opcode) {
       case Opcode::kLoop:
         return place_loop(instruction);
+      case Opcode::kTranspose:
+        return place_apart(instruction, Step::Kind::kTranspose);
       case Opcode::kMatmul:
         return place_apart(instruction, Step::Kind::kMatmul);
       case Opcode::kYield:
@@ -352,7 +354,7 @@ class Scheduler {
 
 void print(const Kernel& kernel, const Schedule& schedule, const std::vector<Step>& steps,
            const std::string& indent, std::string& out) {
-  constexpr std::string_view kKinds[] = {"scalar", "nest", "loop", "matmul", "yield"};
+  constexpr std::string_view kKinds[] = {"scalar", "nest", "loop", "transpose", "matmul", "yield"};
   for (const Step& step : steps) {
     out += indent + std::string(kKinds[static_cast<size_t>(step.kind)]);
     if (step.kind == Step::Kind::kNest) out.append(" ").append(tile::text_of(kernel, step.nest.rows));

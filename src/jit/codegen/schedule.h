@@ -35,7 +35,7 @@ struct Nest {
 
 /// A part of a body, in order.
 struct Step {
-  enum class Kind : uint8_t { kScalar, kNest, kLoop, kMatmul, kYield } kind;
+  enum class Kind : uint8_t { kScalar, kNest, kLoop, kTranspose, kMatmul, kYield } kind;
   const Instruction* instruction = nullptr;  ///< not of nests
   Nest nest = {1, {}};
   std::vector<Step> body = {};  ///< of loops

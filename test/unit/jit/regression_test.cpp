@@ -51,6 +51,32 @@ kernel @random(%b1: f32[?r, ?c], %b2: f32[?r, ?c], %b3: f32[?r, ?c]) grid(1) {
   store %b2[0, 0], %1
   store %b3[0, 0], %6
 })"},
+    // Less than no columns.
+    {"ColumnsBelowNone", {3, 50}, R"(
+kernel @random(%b1: f32[?r, ?c], %b2: f32[?r, ?c], %b3: f32[?r, 1]) grid(?r) {
+  %0 = load %b1[block, 0] : tile<1 x ?c - 30 * block, f32>
+  %1 = neg %0
+  %2 = row_sum %0
+  store %b2[block, 0], %1
+  store %b3[block, 0], %2
+})"},
+    // Squares beyond the tile's edges.
+    {"TransposedTiles", {37, 70}, R"(
+kernel @random(%b1: i8[?r, ?c], %b2: f64[?r, ?c], %b3: i8[?c, ?r], %b4: f64[?c, ?r], %b5: bool[?c, 1]) grid(1) {
+  %0 = load %b1[0, 0] : tile<?r x ?c, i8>
+  %1 = load %b2[0, 0] : tile<?r x ?c, f64>
+  %2 = transpose %0
+  %3 = transpose %1
+  %4 = row_sum %1
+  %5 = transpose %4
+  %6 = add %3, %5
+  %7 = row_max %6
+  %8 = row_min %3
+  %9 = gt %7, %8
+  store %b3[0, 0], %2
+  store %b4[0, 0], %6
+  store %b5[0, 0], %9
+})"},
     // The one empty block of a reduction of nothing.
     {"ReductionsOfNothing", {1, 0}, R"(
 kernel @random(%b1: i64[?r, ?c], %b2: i64[?r, 1], %b3: i32[?r, 1]) grid((?r + 3) / 4) {

@@ -122,15 +122,18 @@ Case random_case(const Elementwise& op, size_t choice, DType common, std::mt1993
   };
   Case test = {op, choice, common, {}, {}, {}};
   const int64_t dims = 1 + below(3);
-  for (int64_t d = 0; d < dims; ++d) test.sizes.push_back(1 + below(d == 0 ? 70 : 6));
+  for (int64_t d = 0; d < dims; ++d) test.sizes.push_back(1 + below(d == 0 ? 70 : d == 1 ? 40 : 4));
   const int results = static_cast<int>(results_of(op));
   for (int operand = -results; operand < op.operands; ++operand) {
     const bool mask = operand >= 0 && is_mask(op, static_cast<size_t>(operand));
-    std::vector<int64_t> strides;
+    std::vector<size_t> order(test.sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (below(2) == 0) std::shuffle(order.begin(), order.end(), random);
+    std::vector<int64_t> strides(order.size());
     int64_t stride = 1 + below(2);
-    for (int64_t d = 0; d < dims; ++d) {
-      strides.push_back(operand >= 0 && below(4) == 0 ? 0 : stride);
-      stride *= test.sizes[static_cast<size_t>(d)];
+    for (const size_t d : order) {
+      strides[d] = operand >= 0 && below(4) == 0 ? 0 : stride;
+      stride *= test.sizes[d];
     }
     Elements memory(mask || (operand < 0 && op.compares) ? DType::kBool : common,
                     static_cast<size_t>(stride));

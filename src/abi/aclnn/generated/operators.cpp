@@ -6,10 +6,12 @@
 #include "aclnnop/aclnn_addcmul.h"
 #include "aclnnop/aclnn_copy.h"
 #include "aclnnop/aclnn_div.h"
+#include "aclnnop/aclnn_embedding.h"
 #include "aclnnop/aclnn_eq_scalar.h"
 #include "aclnnop/aclnn_eq_tensor.h"
 #include "aclnnop/aclnn_exp.h"
 #include "aclnnop/aclnn_fill_scalar.h"
+#include "aclnnop/aclnn_gather.h"
 #include "aclnnop/aclnn_ge_scalar.h"
 #include "aclnnop/aclnn_ge_tensor.h"
 #include "aclnnop/aclnn_gelu.h"
@@ -18,6 +20,7 @@
 #include "aclnnop/aclnn_gelu_v2.h"
 #include "aclnnop/aclnn_gt_scalar.h"
 #include "aclnnop/aclnn_gt_tensor.h"
+#include "aclnnop/aclnn_index_select.h"
 #include "aclnnop/aclnn_layer_norm.h"
 #include "aclnnop/aclnn_layer_norm_backward.h"
 #include "aclnnop/aclnn_le_scalar.h"
@@ -39,6 +42,7 @@
 #include "aclnnop/aclnn_one.h"
 #include "aclnnop/aclnn_reciprocal.h"
 #include "aclnnop/aclnn_s_where.h"
+#include "aclnnop/aclnn_scatter_add.h"
 #include "aclnnop/aclnn_sigmoid.h"
 #include "aclnnop/aclnn_silu.h"
 #include "aclnnop/aclnn_silu_backward.h"
@@ -47,6 +51,7 @@
 #include "aclnnop/aclnn_sqrt.h"
 #include "aclnnop/aclnn_sub.h"
 #include "aclnnop/aclnn_tanh.h"
+#include "aclnnop/aclnn_uniform.h"
 #include "aclnnop/aclnn_zero.h"
 
 using namespace anynpu::aclnn;
@@ -856,6 +861,66 @@ aclnnStatus aclnnInplaceCopyGetWorkspaceSize(aclTensor* selfRef, const aclTensor
 aclnnStatus aclnnInplaceCopy(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                              aclrtStream stream) {
   return run("aclnnInplaceCopy", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnIndexSelectGetWorkspaceSize(const aclTensor* self, int64_t dim, const aclTensor* index,
+                                             aclTensor* out, uint64_t* workspaceSize,
+                                             aclOpExecutor** executor) {
+  return prepare("aclnnIndexSelectGetWorkspaceSize", {"aclnnIndexSelect", plan_index_select, "IndexSelect"},
+                 {{"self", self}, {"dim", dim}, {"index", index}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnIndexSelect(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                             aclrtStream stream) {
+  return run("aclnnIndexSelect", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGatherGetWorkspaceSize(const aclTensor* self, int64_t dim, const aclTensor* index,
+                                        aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnGatherGetWorkspaceSize", {"aclnnGather", plan_gather, "Gather"},
+                 {{"self", self}, {"dim", dim}, {"index", index}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnGather(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnGather", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnScatterAddGetWorkspaceSize(const aclTensor* self, int64_t dim, const aclTensor* index,
+                                            const aclTensor* src, aclTensor* out, uint64_t* workspaceSize,
+                                            aclOpExecutor** executor) {
+  return prepare("aclnnScatterAddGetWorkspaceSize", {"aclnnScatterAdd", plan_scatter_add, "ScatterAdd"},
+                 {{"self", self}, {"dim", dim}, {"index", index}, {"src", src}, {"out", out}}, workspaceSize,
+                 executor);
+}
+
+aclnnStatus aclnnScatterAdd(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                            aclrtStream stream) {
+  return run("aclnnScatterAdd", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnEmbeddingGetWorkspaceSize(const aclTensor* weight, const aclTensor* indices, aclTensor* out,
+                                           uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnEmbeddingGetWorkspaceSize", {"aclnnEmbedding", plan_embedding, "Embedding"},
+                 {{"weight", weight}, {"indices", indices}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnEmbedding(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                           aclrtStream stream) {
+  return run("aclnnEmbedding", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceUniformGetWorkspaceSize(aclTensor* selfRef, double from, double to, int64_t seed,
+                                                int64_t offset, uint64_t* workspaceSize,
+                                                aclOpExecutor** executor) {
+  return prepare("aclnnInplaceUniformGetWorkspaceSize", {"aclnnInplaceUniform", plan_uniform, "Uniform"},
+                 {{"selfRef", selfRef}, {"from", from}, {"to", to}, {"seed", seed}, {"offset", offset}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceUniform(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                aclrtStream stream) {
+  return run("aclnnInplaceUniform", workspace, workspaceSize, executor, stream);
 }
 
 }  // extern "C"

@@ -1,0 +1,156 @@
+// Operators that move data by indices, and random ones.
+
+#include <algorithm>
+#include <string>
+
+#include "abi/aclnn/plans.h"
+#include "abi/aclnn/shapes.h"
+#include "abi/aclnn/status.h"
+#include "ops/indexing.h"
+#include "ops/random.h"
+
+namespace anynpu::aclnn {
+namespace {
+
+using ops::View;
+using tile::DType;
+
+/// The dimension that `argument` names, of a tensor of that many; one without dimensions counts as having
+/// one.
+size_t dim_of(const Bound& argument, size_t dims) {
+  const int64_t dim = std::get<int64_t>(argument.value);
+  const auto count = static_cast<int64_t>(std::max<size_t>(dims, 1));
+  check(dim >= -count && dim < count, argument.name, " is ", dim, "; ", -count, " to ", count - 1,
+        " are accepted");
+  return static_cast<size_t>(dim < 0 ? dim + count : dim);
+}
+
+const View& indices(const Bound& argument) {
+  check_type(argument, tile::DTypes(DType::kI32, DType::kI64));
+  return argument.view();
+}
+
+/// With one dimension at least.
+View lifted(const View& view) { return view.sizes.empty() ? View{view.dtype, view.data, {1}, {1}} : view; }
+
+/// One index for all elements of a slice of `dim`, as an index of those sizes.
+View spread(const View& index, size_t dim, const std::vector<int64_t>& sizes) {
+  View made = {index.dtype, index.data, sizes, std::vector<int64_t>(sizes.size(), 0)};
+  made.strides[dim] = index.strides.empty() ? 1 : index.strides[0];
+  return made;
+}
+
+/// Whether each size of `index` but that of `dim` is at most the tensor's.
+void check_fits(const Bound& index, const Bound& tensor, size_t dim) {
+  const View of_index = lifted(index.view()), of_tensor = lifted(tensor.view());
+  bool fits = of_index.sizes.size() == of_tensor.sizes.size();
+  for (size_t d = 0; fits && d < of_index.sizes.size(); ++d)
+    fits = d == dim || of_index.sizes[d] <= of_tensor.sizes[d];
+  check(fits, index.name, " has shape ", Listed{index.view().sizes}, "; at most ",
+        Listed{tensor.view().sizes}, ", the shape of ", tensor.name, ", is accepted beside dimension ", dim);
+}
+
+}  // namespace
+
+Launches plan_index_select(const Call& call, Workspace&) {
+  static const ops::IndexingOp& op = ops::indexing_op("IndexSelect");
+  const View &self = call[0].view(), &index = indices(call[2]), &out = call[3].view();
+  check(!self.sizes.empty() && index.sizes.size() <= 1, call[2].name, " has ", index.sizes.size(),
+        " dimensions and ", call[0].name, " ", self.sizes.size(),
+        "; at most 1, and at least 1, are accepted");
+  const size_t dim = dim_of(call[1], self.sizes.size());
+  auto sizes = self.sizes;
+  sizes[dim] = index.elements();
+  check_shape(call[3], sizes);
+  check_type(call[3], tile::DTypes(self.dtype));
+  if (out.elements() == 0) return {};
+  return {prepare(ops::IndexingCall{op, dim, self, spread(index, dim, sizes), out})};
+}
+
+Launches plan_gather(const Call& call, Workspace&) {
+  static const ops::IndexingOp& op = ops::indexing_op("Gather");
+  const View self = lifted(call[0].view()), index = lifted(indices(call[2]));
+  const size_t dim = dim_of(call[1], self.sizes.size());
+  check_shape(call[3], call[2].view().sizes);
+  check_type(call[3], tile::DTypes(self.dtype));
+  if (index.elements() == 0) return {};
+  check_fits(call[2], call[0], dim);
+  return {prepare(ops::IndexingCall{op, dim, self, index, lifted(call[3].view())})};
+}
+
+Launches plan_scatter_add(const Call& call, Workspace& workspace) {
+  static const ops::IndexingOp& op = ops::indexing_op("ScatterAdd");
+  const View &self = call[0].view(), &out = call[4].view(), index = lifted(indices(call[2]));
+  const size_t dim = dim_of(call[1], self.sizes.size());
+  check_type(call[0], ops::kAllNumbers);
+  check_type(call[3], tile::DTypes(self.dtype));
+  check_type(call[4], tile::DTypes(self.dtype));
+  check_shape(call[4], self.sizes);
+  if (self.elements() == 0) return {};
+  Launches launches;
+  const DType sum = ops::compute_type(self.dtype);
+  View sums = out;
+  if (sum != self.dtype)
+    sums = ops::contiguous(sum, workspace.take(out.elements() * static_cast<int64_t>(tile::size_of(sum))),
+                           self.sizes);
+  if (!sums.same_as(self)) launches.push_back(copied(sums, self));
+  if (index.elements() != 0) {
+    check_fits(call[2], call[0], dim);
+    check_fits(call[2], call[3], lifted(self).sizes.size());
+    View source = lifted(call[3].view());
+    source.sizes = index.sizes;
+    launches.push_back(prepare(ops::IndexingCall{op, dim, lifted(sums), index, source}));
+  }
+  if (sum != self.dtype) launches.push_back(copied(out, sums));
+  return launches;
+}
+
+Launches plan_embedding(const Call& call, Workspace& workspace) {
+  static const ops::IndexingOp& op = ops::indexing_op("IndexSelect");
+  const View &weight = call[0].view(), &index = indices(call[1]), &out = call[2].view();
+  check(weight.sizes.size() == 2, call[0].name, " has ", weight.sizes.size(), " dimensions; 2 are accepted");
+  auto sizes = index.sizes;
+  sizes.push_back(weight.sizes[1]);
+  check_shape(call[2], sizes);
+  check_type(call[2], tile::DTypes(weight.dtype));
+  if (out.elements() == 0) return {};
+  Launches launches, after;
+  const auto flat = [&](const View& view, size_t dims, bool written) {
+    if (const auto made = view.merged(0, dims)) return *made;
+    const auto bytes = view.elements() * static_cast<int64_t>(tile::size_of(view.dtype));
+    const View other = ops::contiguous(view.dtype, workspace.take(bytes), view.sizes);
+    (written ? after : launches).push_back(written ? copied(view, other) : copied(other, view));
+    return *other.merged(0, dims);
+  };
+  const View rows = flat(out, index.sizes.size(), true), at = flat(index, index.sizes.size(), false);
+  launches.push_back(prepare(ops::IndexingCall{op, 0, weight, spread(at, 0, rows.sizes), rows}));
+  for (ops::Launch& launch : after) launches.push_back(std::move(launch));
+  return launches;
+}
+
+Launches plan_uniform(const Call& call, Workspace& workspace) {
+  static const ops::RandomOp& op = ops::random_op("Uniform");
+  const View& self = call[0].view();
+  const double from = std::get<double>(call[1].value), to = std::get<double>(call[2].value);
+  check_type(call[0], ops::kAllFloats);
+  check(from <= to, call[1].name, " is ", from, " and ", call[2].name, " ", to,
+        "; numbers in order are accepted");
+  if (self.elements() == 0) return {};
+  const auto bytes = self.elements() * static_cast<int64_t>(tile::size_of(self.dtype));
+  const bool dense = self.same_as(ops::contiguous(self.dtype, self.data, self.sizes));
+  const View drawn = dense ? self : ops::contiguous(self.dtype, workspace.take(bytes), self.sizes);
+  const ops::Operand tensor = {.dtype = self.dtype, .data = drawn.data};
+  const tile::Literal numbers[] = {from, to};
+  Launches launches;
+  launches.push_back(prepare(ops::RandomCall{op,
+                                             ops::compute_type(self.dtype),
+                                             self.elements(),
+                                             {&tensor, 1},
+                                             numbers,
+                                             static_cast<uint64_t>(std::get<int64_t>(call[3].value)),
+                                             static_cast<uint64_t>(std::get<int64_t>(call[4].value)) / 4}));
+  if (!dense) launches.push_back(copied(self, drawn));
+  return launches;
+}
+
+}  // namespace anynpu::aclnn

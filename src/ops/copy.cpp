@@ -1,0 +1,23 @@
+#include "ops/copy.h"
+
+#include "ops/elementwise.h"
+
+namespace anynpu::ops {
+
+DType bits_of(size_t bytes) {
+  return bytes == 1 ? DType::kI8 : bytes == 2 ? DType::kI16 : bytes == 4 ? DType::kI32 : DType::kI64;
+}
+
+Launch prepare_copy(std::span<const int64_t> sizes, const Operand& to, const Operand& from) {
+  static const Elementwise& op = *find_elementwise("Copy");
+  Operand operands[] = {to, from};
+  DType common = compute_type(from.dtype);
+  if (from.dtype == DType::kF64 && to.dtype == DType::kU8) common = DType::kI64;  // as in PyTorch: low bits
+  if (from.dtype == to.dtype && from.data != nullptr) {
+    common = bits_of(tile::size_of(to.dtype));
+    for (Operand& operand : operands) operand.dtype = common;
+  }
+  return prepare(ElementwiseCall{op, 0, common, sizes, operands, {}});
+}
+
+}  // namespace anynpu::ops

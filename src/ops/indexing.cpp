@@ -1,0 +1,204 @@
+#include "ops/indexing.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/copy.h"
+#include "ops/grid.h"
+#include "ops/kernel_table.h"
+
+namespace anynpu::ops {
+namespace {
+
+using tile::Builder;
+using tile::Expr;
+using tile::Index;
+using tile::Place;
+
+const IndexingOp kOps[] = {
+    {.name = "IndexSelect"},
+    {.name = "Gather"},
+    {.name = "ScatterAdd", .adds = true},
+    {.name = "IndexAdd", .adds = true},
+    {.name = "EmbeddingDenseBackward", .adds = true, .skips = true},
+};
+
+/// Elements of a block, about.
+constexpr int64_t kBlockElements = 8192;
+/// Of a block that adds: columns that are side by side, least to be worth a vector and most to stay in the
+/// cache; and those that lie apart, in a cache line each.
+constexpr int64_t kLeastCols = 64, kMostCols = 2048, kColsApart = 32;
+
+/// A call with its dimensions coalesced, the innermost first. The last stride of what is indexed is that
+/// along its positions; of the others, where the operator adds, that along the indices.
+struct Coalesced {
+  const IndexingOp& op;
+  std::vector<int64_t> sizes;
+  int64_t length = 1;     ///< of the dimension that indices are taken in order of, where the operator adds
+  int64_t positions = 0;  ///< the size of the dimension that they are positions in
+  std::array<std::vector<int64_t>, 3> strides;  ///< in bytes
+  Operand values, index, indexed;
+
+  explicit Coalesced(const IndexingCall& call) : op(call.op), positions(call.indexed.sizes[call.dim]) {
+    View at_first = call.indexed;  // position
+    at_first.sizes = call.index.sizes;
+    if (!op.adds) at_first.strides[call.dim] = 0;
+    const std::array<View, 3> views = {call.values, call.index, at_first};
+    const Iteration iteration(views, op.adds ? std::optional(call.dim) : std::nullopt);
+    sizes.assign(iteration.sizes().begin(), iteration.sizes().end());
+    if (op.adds) length = call.index.sizes[call.dim];
+    const auto bytes = static_cast<int64_t>(tile::size_of(call.indexed.dtype));
+    std::array<Operand*, 3> operands = {&values, &index, &indexed};
+    for (size_t i = 0; i < 3; ++i) {
+      const auto given = iteration.operands()[i].strides;
+      strides[i].assign(given.begin(), given.end());
+      if (i == 2 && !op.adds) strides[i].push_back(call.indexed.strides[call.dim] * bytes);
+      *operands[i] = iteration.operands()[i];
+      operands[i]->strides = strides[i];
+    }
+    if (!op.adds) values.dtype = indexed.dtype = bits_of(tile::size_of(values.dtype));
+  }
+  Coalesced(const Coalesced&) = delete;
+
+  /// Whether a row has one index.
+  bool by_rows() const { return innermost(index) == Lies::kStays; }
+  static Lies innermost(const Operand& operand) { return lies(operand.dtype, operand.strides[0]); }
+  bool apart() const { return innermost(indexed) == Lies::kApart || innermost(values) == Lies::kApart; }
+};
+
+enum class Use : uint8_t { kRead, kWritten };
+
+/// Adds the buffer of an operand: its outermost dimension of that size, where it has one more than the grid.
+int add_buffer(Builder& builder, const std::string& name, Use use, const Operand& operand, const Grid& grid,
+               const Index& outermost = 1) {
+  std::vector<Index> sizes;
+  if (operand.strides.size() > grid.dims()) sizes.push_back(outermost);
+  for (size_t d = grid.dims(); d-- > 0;) sizes.push_back(grid.size(d));
+  std::vector<std::optional<int64_t>> strides(sizes.size());
+  const Lies lies = Coalesced::innermost(operand);
+  if (lies == Lies::kAdjacent) strides.back() = 1;
+  if (lies == Lies::kStays && use == Use::kRead) strides.back() = 0;
+  return builder.buffer(name, operand.dtype, sizes, strides);
+}
+
+/// Where a block's columns lie in row `row` of its rows.
+std::vector<Place> places_in(const Grid& grid, const Index& row) {
+  std::vector<Place> places;
+  for (size_t d = grid.dims(); d-- > 0;) places.emplace_back(d == 1 ? grid.first(d) + row : grid.first(d));
+  return places;
+}
+
+std::vector<Place> after(Place outermost, const std::vector<Place>& places) {
+  std::vector<Place> all = {outermost};
+  all.insert(all.end(), places.begin(), places.end());
+  return all;
+}
+
+Place scalar_place(const Expr& position) { return Index::scalar(static_cast<int>(position.value())); }
+
+tile::Kernel reading_kernel(const Coalesced& call) {
+  Builder builder{std::string(call.op.name)};
+  const size_t dims = call.sizes.size();
+  const Grid grid(builder, dims, std::min<size_t>(dims, 2));
+  const Index positions = builder.size("positions");
+  const int values = add_buffer(builder, "values", Use::kWritten, call.values, grid),
+            index = add_buffer(builder, "index", Use::kRead, call.index, grid),
+            indexed = add_buffer(builder, "indexed", Use::kRead, call.indexed, grid, positions);
+  const Index rows = dims > 1 ? grid.count(1) : Index(1), cols = grid.count(0);
+  if (call.by_rows()) {
+    builder.loop(0, rows, 1, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
+      const auto places = places_in(grid, row);
+      const Place position = scalar_place(builder.load(index, places, 1, 1));
+      builder.store(values, places, builder.load(indexed, after(position, places), 1, cols));
+      return {};
+    });
+  } else {
+    const auto places = places_in(grid, 0);
+    const Expr position = builder.load(index, places, rows, cols);
+    builder.store(values, places, builder.load(indexed, after(position.value(), places), rows, cols));
+  }
+  return builder.finish();
+}
+
+/// Index after index, each of a row of columns: blocks have columns of their own.
+tile::Kernel adding_kernel(const Coalesced& call) {
+  Builder builder{std::string(call.op.name)};
+  const Grid grid(builder, call.sizes.size(), 1);
+  const Index length = builder.size("length"), positions = builder.size("positions");
+  const int values = add_buffer(builder, "values", Use::kRead, call.values, grid, length),
+            index = add_buffer(builder, "index", Use::kRead, call.index, grid, length),
+            indexed = add_buffer(builder, "indexed", Use::kWritten, call.indexed, grid, positions);
+  const DType index_type = call.index.dtype;
+  const Expr skipped = builder.scalar("skipped", index_type);
+  const auto places = places_in(grid, 0);
+  const Index cols = grid.count(0);
+  builder.loop(0, length, 1, {}, [&](const Index& i, const auto&) -> std::vector<Expr> {
+    const Expr position = builder.load(index, after(i, places), 1, call.by_rows() ? Index(1) : cols);
+    const auto add = [&](const Index&, const auto&) -> std::vector<Expr> {
+      const Place place = call.by_rows() ? scalar_place(position) : Place(position.value());
+      const Expr value = builder.load(values, after(i, places), 1, cols);
+      builder.accumulate(indexed, after(place, places), converted(value, call.indexed.dtype));
+      return {};
+    };
+    if (!call.op.skips) return add(0, std::vector<Expr>());
+    require(call.by_rows(), ErrorCode::kInternal, call.op.name,
+            ": rows of several indices cannot be skipped");
+    const Expr taken = builder.cast(builder.op(tile::Opcode::kNe, {position, skipped}), DType::kI64);
+    builder.loop(0, Index::scalar(static_cast<int>(taken.value())), 1, {}, add);  // once, or not
+    return {};
+  });
+  return builder.finish();
+}
+
+KernelTable::Key key_of(const Coalesced& call) {
+  KernelTable::Key key;
+  key.add(reinterpret_cast<uintptr_t>(&call.op));
+  key.add(static_cast<uint8_t>(call.sizes.size()));
+  for (const Operand* operand : {&call.values, &call.index, &call.indexed}) {
+    key.add(static_cast<uint8_t>(operand->dtype));
+    key.add(Coalesced::innermost(*operand));
+  }
+  return key;
+}
+
+}  // namespace
+
+std::span<const IndexingOp> indexing_ops() { return kOps; }
+
+const IndexingOp& indexing_op(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kOps), std::end(kOps), [&](const IndexingOp& op) { return op.name == name; });
+  require(found != std::end(kOps), ErrorCode::kInternal, "no operator of indices is named ", name);
+  return *found;
+}
+
+Launch prepare(const IndexingCall& given) {
+  static KernelTable& table = *new KernelTable;  // outlives every thread
+  const Coalesced call(given);
+  const bool adds = call.op.adds;
+  jit::PackedArguments arguments;
+  int64_t blocks = 0;
+  if (adds) {
+    const int64_t cols = call.apart() ? kColsApart : std::clamp(call.sizes[0] / 8, kLeastCols, kMostCols);
+    blocks = add_grid(arguments, call.sizes, std::array{std::min(call.sizes[0], cols)});
+    arguments.size(call.length);
+  } else {
+    const int64_t cols = std::min(call.sizes[0], kBlockElements), parts[] = {cols, kBlockElements / cols};
+    blocks = add_grid(arguments, call.sizes, std::span(parts).first(std::min<size_t>(call.sizes.size(), 2)));
+  }
+  arguments.size(call.positions);
+  double elements = static_cast<double>(call.length), bytes = 0;
+  for (const int64_t size : call.sizes) elements *= static_cast<double>(size);
+  for (const Operand* operand : {&call.values, &call.index, &call.indexed}) {
+    add_buffer(arguments, *operand, operand->strides);
+    bytes += elements * static_cast<double>(tile::size_of(operand->dtype));
+  }
+  if (adds) arguments.scalar(call.index.dtype, given.skipped);
+  const auto make = [&] { return adds ? adding_kernel(call) : reading_kernel(call); };
+  return {table.find(key_of(call), make), arguments, blocks, bytes};
+}
+
+}  // namespace anynpu::ops

@@ -1,0 +1,67 @@
+#include "torch_npu/csrc/native_op.h"
+
+#include <ATen/MemoryOverlap.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "torch_npu/csrc/fallback.h"
+#include "torch_npu/csrc/kernel_call.h"
+
+namespace torch_npu {
+namespace {
+
+class NativeOp : public c10::OperatorKernel {
+ public:
+  using Function = Results (*)(Arguments, OpCounter&);
+  NativeOp(Function function, const std::string& name) : function_(function), counter_(op_counter(name)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const size_t count = op.schema().arguments().size();
+    auto results = function_(torch::jit::last(*stack, count), counter_);
+    if (!results) return fallback(op, keys, stack);
+    torch::jit::drop(*stack, count);
+    for (at::Tensor& result : *results) torch::jit::push(*stack, std::move(result));
+  }
+
+ private:
+  const Function function_;
+  OpCounter& counter_;
+};
+
+}  // namespace
+
+void add_native(torch::Library& aten, const char* name, Results (*function)(Arguments, OpCounter&)) {
+  auto kernel = std::make_unique<NativeOp>(function, std::string("aten::") + name);
+  aten.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+}
+
+void enqueue(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter) {
+  anynpu::Stream& stream = current_runtime_stream(on.device());
+  const anynpu::TaskLabel label(counter.name.c_str());
+  counter.count_native();
+  npu_call([&] {
+    anynpu::ops::enqueue(stream, std::move(launch), threads_for(anynpu::Lane::kParallel, stream.device()));
+  });
+}
+
+anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype) {
+  return {dtype,
+          const_cast<void*>(tensor.const_data_ptr()),
+          {tensor.sizes().begin(), tensor.sizes().end()},
+          {tensor.strides().begin(), tensor.strides().end()}};
+}
+
+bool takes_result(const at::Tensor& out, at::IntArrayRef sizes, c10::ScalarType type,
+                  at::ArrayRef<at::Tensor> operands) {
+  return out.sizes() == sizes && out.scalar_type() == type &&
+         at::has_internal_overlap(out) == at::MemOverlap::No &&
+         std::all_of(operands.begin(), operands.end(), [&](const at::Tensor& operand) {
+           return operand.device() == out.device() &&
+                  at::get_overlap_status(out, operand) == at::MemOverlapStatus::No;
+         });
+}
+
+}  // namespace torch_npu

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <span>
+
+#include "ops/iteration.h"
+#include "ops/launch.h"
+#include "torch_npu/csrc/counters.h"
+
+namespace torch_npu {
+
+using Arguments = at::ArrayRef<c10::IValue>;
+/// Results of a call; nothing where there is no kernel for such arguments.
+using Results = std::optional<c10::SmallVector<at::Tensor, 3>>;
+
+/// Makes `function` the kernel of ATen's operator `name` on npu; calls that it gives nothing for go to the
+/// fallback as they came.
+void add_native(torch::Library& aten, const char* name, Results (*function)(Arguments, OpCounter&));
+
+/// Enqueues `launch` on the current stream of the device of `on`, as one of the operator's.
+void enqueue(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter);
+
+/// `tensor` as the operator library describes it, with elements of that type.
+anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype);
+
+/// Whether `out` takes a result of those sizes and of that type as it is: it has them, each element once, and
+/// no memory of the operands.
+bool takes_result(const at::Tensor& out, at::IntArrayRef sizes, c10::ScalarType type,
+                  at::ArrayRef<at::Tensor> operands);
+
+}  // namespace torch_npu
