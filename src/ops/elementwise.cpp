@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/grid.h"
 #include "ops/kernel_table.h"
 #include "tile/builder.h"
 
@@ -21,29 +22,15 @@ constexpr int64_t kBlockElements = 8192;
 bool is_number(const Operand& operand) { return operand.data == nullptr; }
 Lies innermost(const Operand& operand) { return lies(operand.dtype, operand.strides[0]); }
 
-/// The sizes of a kernel, and the part of the elements that one block computes: some rows (of the second
-/// dimension) of some columns (of the innermost one).
+/// Where the elements of one block lie: some rows (of the second dimension) of some columns (of the innermost
+/// one).
 class Block {
  public:
-  Block(Builder& builder, size_t dims) {
-    for (size_t d = 0; d < dims; ++d) sizes_.push_back(builder.size(concat("n", d)));
-    std::vector<Index> parts = {builder.size("cols")};  // of each dimension
-    if (dims > 1) parts.push_back(builder.size("rows"));
-    parts.resize(dims, 1);
-    Index rest = Index::block(), grid = 1;
-    for (size_t d = 0; d < dims; ++d) {
-      const Index count = ceil_div(sizes_[d], parts[d]);
-      places_.push_back((d + 1 < dims ? rest % count : rest) * parts[d]);
-      rest = rest / count;
-      grid = grid * count;
-    }
-    cols_ = min(parts[0], sizes_[0] - places_[0]);
-    if (dims > 1) rows_ = min(parts[1], sizes_[1] - places_[1]);
-    builder.grid(grid);
-  }
+  Block(Builder& builder, size_t dims) : grid_(builder, dims, std::min<size_t>(dims, 2)) {}
 
   int add_buffer(Builder& builder, const std::string& name, const Operand& operand) const {
-    std::vector<Index> sizes(sizes_.rbegin(), sizes_.rend());
+    std::vector<Index> sizes;
+    for (size_t d = grid_.dims(); d-- > 0;) sizes.push_back(grid_.size(d));
     std::vector<std::optional<int64_t>> strides(sizes.size());
     if (innermost(operand) == Lies::kAdjacent) strides.back() = 1;
     if (innermost(operand) == Lies::kStays) sizes.back() = 1;
@@ -51,17 +38,19 @@ class Block {
   }
 
   std::vector<Place> places(const Operand& operand) const {
-    std::vector<Place> places(places_.rbegin(), places_.rend());
+    std::vector<Place> places;
+    for (size_t d = grid_.dims(); d-- > 0;) places.emplace_back(grid_.first(d));
     if (innermost(operand) == Lies::kStays) places.back() = Index(0);
     return places;
   }
 
-  const Index& rows() const { return rows_; }
-  Index cols(const Operand& operand) const { return innermost(operand) == Lies::kStays ? Index(1) : cols_; }
+  Index rows() const { return grid_.dims() > 1 ? grid_.count(1) : Index(1); }
+  Index cols(const Operand& operand) const {
+    return innermost(operand) == Lies::kStays ? Index(1) : grid_.count(0);
+  }
 
  private:
-  std::vector<Index> sizes_, places_;  // the innermost first
-  Index rows_ = 1, cols_ = 1;
+  const Grid grid_;
 };
 
 /// An operand as the formula takes it.
@@ -118,19 +107,12 @@ Key key_of(const ElementwiseCall& call) {
 
 Launch prepare(const ElementwiseCall& call) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
-  // Of a block, in each dimension.
-  const int64_t cols = std::min(call.sizes[0], kBlockElements), rows = kBlockElements / cols;
+  const int64_t cols = std::min(call.sizes[0], kBlockElements), parts[] = {cols, kBlockElements / cols};
   jit::PackedArguments arguments;
+  const int64_t blocks =
+      add_grid(arguments, call.sizes, std::span(parts).first(std::min<size_t>(call.sizes.size(), 2)));
   double elements = 1, bytes = 0;
-  int64_t blocks = 1;
-  for (size_t d = 0; d < call.sizes.size(); ++d) {
-    const int64_t size = call.sizes[d], part = d == 0 ? cols : d == 1 ? rows : 1;
-    arguments.size(size);
-    elements *= static_cast<double>(size);
-    blocks *= (size + part - 1) / part;
-  }
-  arguments.size(cols);
-  if (call.sizes.size() > 1) arguments.size(rows);
+  for (const int64_t size : call.sizes) elements *= static_cast<double>(size);
   for (const Operand& operand : call.operands) {
     if (is_number(operand)) continue;
     add_buffer(arguments, operand, operand.strides);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "ops/grid.h"
 #include "ops/kernel_table.h"
 
 namespace anynpu::ops {
@@ -33,22 +34,8 @@ Axis axis_of(const LineCall& call) {
 /// The lines that one block computes: some along the innermost dimension, all side by side.
 class Block {
  public:
-  Block(Builder& builder, size_t dims, Axis axis) : axis_(axis) {
-    for (size_t d = 0; d < dims; ++d) sizes_.push_back(builder.size(concat("n", d)));
-    length_ = builder.size("length");
-    const Index part = builder.size("side");
-    const Index parts = ceil_div(sizes_[0], part);
-    Index rest = Index::block(), grid = parts;
-    places_.push_back((dims > 1 ? rest % parts : rest) * part);
-    rest = rest / parts;
-    for (size_t d = 1; d < dims; ++d) {
-      places_.push_back(d + 1 < dims ? rest % sizes_[d] : rest);
-      rest = rest / sizes_[d];
-      grid = grid * sizes_[d];
-    }
-    side_ = min(part, sizes_[0] - places_[0]);
-    builder.grid(grid);
-  }
+  Block(Builder& builder, size_t dims, Axis axis)
+      : axis_(axis), grid_(builder, dims, 1), length_(builder.size("length")) {}
 
   const Index& length() const { return length_; }
 
@@ -61,9 +48,13 @@ class Block {
   Part part(Builder& builder, const std::string& name, const Operand& operand) const {
     const auto stays = [&](int64_t stride) { return lies(operand.dtype, stride) == Lies::kStays; };
     const int64_t across = operand.strides[0], along = operand.strides.back();
-    std::vector<Index> sizes(sizes_.rbegin(), sizes_.rend());
-    std::vector<Place> places(places_.rbegin(), places_.rend());
-    const Index count = stays(across) ? Index(1) : side_, line = stays(along) ? Index(1) : length_;
+    std::vector<Index> sizes;
+    std::vector<Place> places;
+    for (size_t d = grid_.dims(); d-- > 0;) {
+      sizes.push_back(grid_.size(d));
+      places.emplace_back(grid_.first(d));
+    }
+    const Index count = stays(across) ? Index(1) : grid_.count(0), line = stays(along) ? Index(1) : length_;
     if (stays(across)) sizes.back() = 1, places.back() = Index(0);
     const bool cols = axis_ == Axis::kCols;
     sizes.insert(cols ? sizes.end() : sizes.end() - 1, line);
@@ -76,8 +67,8 @@ class Block {
 
  private:
   const Axis axis_;
-  std::vector<Index> sizes_, places_;  // the innermost first
-  Index length_ = 1, side_ = 1;
+  const Grid grid_;
+  const Index length_;
 };
 
 KernelTable::Key key_of(const LineCall& call) {
@@ -129,16 +120,10 @@ Launch prepare(const LineCall& call) {
   const int64_t side =
       std::min(call.sizes[0], std::max(least, kBlockElements / std::max<int64_t>(1, call.length)));
   jit::PackedArguments arguments;
-  double lines = 1, bytes = 0;
-  int64_t blocks = 1;
-  for (size_t d = 0; d < call.sizes.size(); ++d) {
-    const int64_t size = call.sizes[d], part = d == 0 ? side : 1;
-    arguments.size(size);
-    lines *= static_cast<double>(size);
-    blocks *= (size + part - 1) / part;
-  }
+  const int64_t blocks = add_grid(arguments, call.sizes, std::span(&side, 1));
   arguments.size(call.length);
-  arguments.size(side);
+  double lines = 1, bytes = 0;
+  for (const int64_t size : call.sizes) lines *= static_cast<double>(size);
   std::vector<int64_t> strides;
   for (const Operand& operand : call.operands) {
     strides.assign(operand.strides.begin(), operand.strides.end() - 1);

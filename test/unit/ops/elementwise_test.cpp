@@ -171,13 +171,13 @@ TEST(Elementwise, KernelsOfAdjacentTensorsReadWell) {
   const Operand operands[] = {{DType::kF32, &y, strides}, {DType::kF32, &x, strides}};
   const ElementwiseCall call = {*find_elementwise("Silu"), 0, DType::kF32, {&size, 1}, operands, {}};
   EXPECT_EQ(tile::print(elementwise_kernel(call)),
-            R"(kernel @Silu(%result: f32[?n0], %x1: f32[?n0]) grid((?n0 + (?cols - 1)) / ?cols) {
-  %0 = load %x1[block * ?cols] : tile<1 x min(?cols, ?n0 - block * ?cols), f32>
+            R"(kernel @Silu(%result: f32[?n0], %x1: f32[?n0]) grid((?n0 + (?part0 - 1)) / ?part0) {
+  %0 = load %x1[block * ?part0] : tile<1 x min(?part0, ?n0 - block * ?part0), f32>
   %1 = neg %0
   %2 = exp %1
   %3 = add f32(1), %2
   %4 = div %0, %3
-  store %result[block * ?cols], %4
+  store %result[block * ?part0], %4
 }
 )");
 }
