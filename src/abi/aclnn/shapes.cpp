@@ -1,7 +1,6 @@
 #include "abi/aclnn/shapes.h"
 
 #include "abi/aclnn/status.h"
-#include "ops/elementwise.h"
 
 namespace anynpu::aclnn {
 
@@ -43,13 +42,6 @@ void check_shape(const Bound& tensor, std::span<const int64_t> sizes) {
 void check_type(const Bound& tensor, tile::DTypes accepted) {
   check(accepted.contains(tensor.view().dtype), tensor.name, " has type ", name_of(tensor.view().dtype),
         "; accepted are ", NamesOf{accepted});
-}
-
-ops::Launch copied(const ops::View& to, const ops::View& from) {
-  static const ops::Elementwise& op = *ops::find_elementwise("Copy");
-  const std::vector<ops::View> views = {to, from};
-  const ops::Iteration iteration(views);
-  return prepare(ops::ElementwiseCall{op, 0, from.dtype, iteration.sizes(), iteration.operands(), {}});
 }
 
 }  // namespace anynpu::aclnn

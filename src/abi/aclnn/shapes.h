@@ -27,7 +27,4 @@ std::vector<int64_t> broadcast_of(std::span<const Bound* const> operands);
 void check_shape(const Bound& tensor, std::span<const int64_t> sizes);
 void check_type(const Bound& tensor, tile::DTypes accepted);
 
-/// A copy of tensors of one shape that is not empty, converted.
-ops::Launch copied(const ops::View& to, const ops::View& from);
-
 }  // namespace anynpu::aclnn
