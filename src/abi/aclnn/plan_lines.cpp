@@ -4,6 +4,7 @@
 #include "ops/lines.h"
 #include "ops/nn/layer_norm.h"
 #include "ops/promotion.h"
+#include "ops/reduce/reduction.h"
 
 namespace anynpu::aclnn {
 namespace {
@@ -12,18 +13,73 @@ using ops::LineOp;
 using ops::View;
 using tile::DType;
 
-size_t wrapped(const Bound& argument, size_t dims) {
-  const int64_t dim = std::get<int64_t>(argument.value);
-  const auto count = static_cast<int64_t>(std::max<size_t>(dims, 1));
-  check(dim >= -count && dim < count, argument.name, " is ", dim, "; ", -count, " to ", count - 1,
-        " are accepted");
-  return static_cast<size_t>(dim < 0 ? dim + count : dim);
-}
-
 DType common_type(std::span<const View> operands) {
   DType common = operands.front().dtype;
   for (const View& operand : operands) common = ops::promoted(common, operand.dtype);
   return common;
+}
+
+size_t wrapped(const char* name, int64_t dim, size_t dims) {
+  const auto count = static_cast<int64_t>(std::max<size_t>(dims, 1));
+  check(dim >= -count && dim < count, name, " is ", dim, "; ", -count, " to ", count - 1, " are accepted");
+  return static_cast<size_t>(dim < 0 ? dim + count : dim);
+}
+
+/// The argument that holds a value of that type, or null.
+template <class T>
+const Bound* argument_of(const Call& call) {
+  for (const Bound& argument : call.arguments)
+    if (std::holds_alternative<T>(argument.value)) return &argument;
+  return nullptr;
+}
+
+/// The dimension that is an argument: a number, or a scalar.
+size_t dimension_of(const Call& call, size_t dims) {
+  if (const Bound* number = argument_of<int64_t>(call))
+    return wrapped(number->name, std::get<int64_t>(number->value), dims);
+  const Bound& scalar = *argument_of<Number>(call);
+  const auto* const dim = std::get_if<int64_t>(&std::get<Number>(scalar.value).value);
+  check(dim != nullptr, scalar.name, " is a float; an integer is accepted");
+  return wrapped(scalar.name, *dim, dims);
+}
+
+/// The dimensions that are arguments. Without any, all.
+ops::Dims dimensions_of(const Call& call, size_t count) {
+  ops::Dims dims;
+  const Bound* const list = argument_of<std::vector<int64_t>>(call);
+  if (list == nullptr && argument_of<int64_t>(call) != nullptr) {
+    dims.set(dimension_of(call, count));
+  } else if (list != nullptr) {
+    for (const int64_t dim : std::get<std::vector<int64_t>>(list->value)) {
+      const size_t at = wrapped(list->name, dim, count);
+      check(!dims[at], list->name, " has dimension ", at, " more than once");
+      dims.set(at);
+    }
+  }
+  if (dims.none()) dims.set();
+  return dims & ~(~ops::Dims() << count);
+}
+
+/// The type that an operator with a type among its arguments computes with, else the operands'.
+DType common_type(const LineOp& op, const Call& call, std::span<const View> operands) {
+  const Bound* const given = argument_of<DType>(call);
+  const DType common = given != nullptr ? std::get<DType>(given->value) : common_type(operands);
+  const Bound& named = given != nullptr ? *given : call[0];
+  check(op.dtypes.contains(common), named.name, given != nullptr ? " is " : " has type ", name_of(common),
+        "; accepted are ", NamesOf{op.dtypes});
+  return common;
+}
+
+void check_result_type(const LineOp& op, size_t i, DType common, const Bound& result) {
+  switch (op.gives(i)) {
+    case ops::Holds::kPosition:
+      return check_type(result, tile::DTypes(DType::kI32, DType::kI64));
+    case ops::Holds::kTruth:
+      return check_type(result, tile::DTypes(DType::kBool, DType::kU8));
+    default:
+      return check(ops::can_cast(common, result.view().dtype), "the result has type ", name_of(common),
+                   ", which ", result.name, " of type ", name_of(result.view().dtype), " cannot take");
+  }
 }
 
 ops::TakeMemory memory_of(Workspace& workspace) {
@@ -69,16 +125,39 @@ Launches plan_along(const Call& call, Workspace&) {
   const LineOp& op = ops::line_op(call.op.name);
   const Bound& result = call.arguments.back();
   const auto& sizes = call[0].view().sizes;
+  const bool converts = argument_of<DType>(call) != nullptr;
   std::vector<View> views = {result.view()};
   for (const Bound& argument : call.arguments) {
     if (!argument.is_tensor) continue;
-    check_type(argument, ops::kAllFloats);
+    check_type(argument, converts ? tile::kAll : op.dtypes);
     check_shape(argument, sizes);
     if (!argument.written) views.push_back(argument.view());
   }
-  const size_t dim = wrapped(call[static_cast<size_t>(op.operands)], sizes.size());
+  const DType common = common_type(op, call, std::span(views).subspan(1));
+  if (converts) check_result_type(op, 0, common, result);
+  const size_t dim = dimension_of(call, sizes.size());
   if (result.view().elements() == 0) return {};
-  return {prepare(op, common_type(std::span(views).subspan(1)), views, dim)};
+  return {prepare(op, common, views, dim)};
+}
+
+Launches plan_reduce(const Call& call, Workspace& workspace) {
+  const LineOp& op = ops::line_op(call.op.name);
+  const View& operand = call[0].view();
+  const DType common = common_type(op, call, std::span(&operand, 1));
+  const ops::Dims over = dimensions_of(call, operand.sizes.size());
+  const Bound* const keep = argument_of<bool>(call);
+  const auto sizes = ops::reduced_sizes(operand.sizes, over, keep != nullptr && std::get<bool>(keep->value));
+  std::vector<View> results;
+  for (const Bound& argument : call.arguments) {
+    if (!argument.written) continue;
+    check_result_type(op, results.size(), common, argument);
+    check_shape(argument, sizes);
+    results.push_back(argument.view());
+  }
+  if (results.front().elements() == 0) return {};
+  check(op.of_nothing || operand.elements() != 0, call[0].name, " has shape ", Listed{operand.sizes},
+        "; elements are needed");
+  return prepare(ops::Reduction{op, common, results, operand, over}, memory_of(workspace));
 }
 
 Launches plan_layer_norm(const Call& call, Workspace& workspace) {
