@@ -32,7 +32,7 @@ LineFormula line_formula(F function, double ulps) {
   };
   constexpr auto all = std::make_index_sequence<kArguments>();
   return {kArguments, kResults, ulps,
-          [=](TilesAlong along, std::span<const tile::Expr> v) { return applied(along, v, all); },
+          [=](const TilesAlong& along, std::span<const tile::Expr> v) { return applied(along, v, all); },
           [=](LinesAlong along, std::span<const Line> v) { return applied(along, v, all); }};
 }
 

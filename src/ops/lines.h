@@ -20,7 +20,7 @@ namespace anynpu::ops {
 struct LineFormula {
   size_t arguments, results;
   double ulps;  ///< how far from the exact value, in units of the last place of the largest of the line
-  std::function<std::vector<tile::Expr>(TilesAlong, std::span<const tile::Expr>)> emit;
+  std::function<std::vector<tile::Expr>(const TilesAlong&, std::span<const tile::Expr>)> emit;
   std::function<std::vector<Line>(LinesAlong, std::span<const Line>)> reference;
 };
 
