@@ -33,8 +33,8 @@ namespace {
 
 template <class F>
 Line running(int64_t length, const Line& x, double start, const F& function) {
-  std::vector<double> values;
-  for (int64_t i = 0; i < length; ++i) values.push_back(start = function(start, x[static_cast<size_t>(i)]));
+  std::vector<double> values(static_cast<size_t>(length));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = start = function(start, x[i]);
   return Line(std::move(values));
 }
 

@@ -44,6 +44,14 @@ class Block {
     stands_for_ = whole;
   }
 
+  /// A tile that has all elements of its lines, where it has one that they all are.
+  Expr whole_line(const Expr& value) const {
+    const tile::Type type = value.type();
+    const bool cols = axis_ == Axis::kCols;
+    if ((cols ? type.cols : type.rows) == count_) return value;
+    return value.builder().broadcast(value, cols ? type.rows : count_, cols ? count_ : type.cols);
+  }
+
   TilesAlong along(Builder& builder, DType compute) const {
     return {axis_, first_, count_, converted(builder.index(stands_for_), compute)};
   }
@@ -131,7 +139,8 @@ tile::Kernel line_kernel(const LineCall& call) {
   std::vector<Expr> arguments;
   for (size_t i = results; i < call.operands.size(); ++i) {
     const auto& [buffer, places, rows, cols] = parts[i];
-    const Expr stored = builder.load(buffer, places, rows, cols);
+    Expr stored = builder.load(buffer, places, rows, cols);
+    if ((call.op.one_for_line >> (i - results) & 1) == 0) stored = block.whole_line(stored);
     const bool common = call.op.takes(i - results) == Holds::kCommon;
     arguments.push_back(common ? converted(converted(stored, call.common), compute) : stored);
   }

@@ -90,7 +90,7 @@ def test_over_any_dimensions(name, dtype):
     function = OVER_DIMS[name]
     for x in layouts(dtype):
         check(function, name, x)
-        for over in ((0,), (-1,), (0, -1), (1, 2), (0, 2), tuple(range(x.dim()))):
+        for over in ((0,), (1,), (-1,), (0, -1), (1, 2), (0, 2), tuple(range(x.dim()))):
             if not over or min(over) < -x.dim() or max(over) >= x.dim() or (x.dim() == 1 and len(over) > 1):
                 continue
             for keep in (False, True):
@@ -234,6 +234,21 @@ def test_wrong_calls_say_what_the_cpu_says(call):
     with pytest.raises(type(theirs.value)) as ours:
         call(x.npu())
     assert str(ours.value) == str(theirs.value)
+
+
+def test_lines_of_one_repeated_element():
+    x = torch.tensor([[1.0], [2.0]]).expand(2, 5)
+    for function in (torch.sum, torch.softmax, torch.log_softmax, torch.cumsum, torch.argmax):
+        for tensor, dim in ((x, 1), (x.t(), 0)):
+            torch.testing.assert_close(function(tensor.npu(), dim).cpu(), function(tensor, dim))
+    mask = torch.tensor([[True, False]]).expand(100000, 2)
+    assert mask.npu().sum(0).tolist() == [100000, 0]
+
+
+def test_more_dimensions_than_anyone_has():
+    x = torch.ones([1] * 65, device="npu")
+    with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
+        x.amax(0)
 
 
 def test_gradients():

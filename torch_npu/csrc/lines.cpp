@@ -201,6 +201,7 @@ std::optional<Tensors> LineKernel::results(Arguments arguments, const Tensor& op
 
 std::optional<Tensors> LineKernel::compute(Arguments arguments) const {
   const Tensor& x = operand(arguments, 0);
+  if (x.dim() > static_cast<int64_t>(Dims().size())) return std::nullopt;
   for (size_t i = 0; i < signature_.operands.size(); ++i)
     if (!takes(operand(arguments, i), x)) return std::nullopt;
   const auto over = dims(arguments, x.dim());

@@ -85,7 +85,8 @@ Case random_case(const LineOp& op, DType dtype, std::mt19937_64& random) {
       stride *= size;
       if (layout == 1 && strides.size() == 1) along = stride, stride *= std::max<int64_t>(1, length);
     }
-    strides.push_back(is_short(op, i) ? 0 : along);
+    const bool repeats = i >= op.formula.results && below(8) == 0;
+    strides.push_back(is_short(op, i) || repeats ? 0 : along);
     Elements memory(type_of(op, i, dtype), static_cast<size_t>(stride));
     const bool special = below(8) == 0;
     for (size_t e = 0; e < memory.count(); ++e) {
