@@ -180,14 +180,17 @@ Launch prepare(const LineCall& call) {
 
 Launch prepare(const LineOp& op, DType common, std::span<const View> views, size_t dim,
                std::span<const double> numbers) {
-  if (views.front().sizes.empty()) {
-    std::vector<View> lines;
-    for (const View& view : views) lines.push_back(view.expanded(std::vector<int64_t>{1}));
-    return prepare(op, common, lines, 0, numbers);
+  std::vector<View> lines(views.begin(), views.end());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    View& view = lines[i];
+    if (view.sizes.empty()) view = {view.dtype, view.data, {1}, {1}};
+    // A stride of 0 says of a result that it has one element for a line, not that lines have one.
+    const bool whole = i < op.formula.results && (op.short_results >> i & 1) == 0;
+    if (whole && view.sizes[dim] == 1) view.strides[dim] = 1;
   }
-  const Iteration across(views, dim);
+  const Iteration across(lines, dim);
   const std::vector<tile::Literal> literals(numbers.begin(), numbers.end());
-  return prepare(LineCall{op, common, across.sizes(), views.front().sizes[dim], across.operands(), literals});
+  return prepare(LineCall{op, common, across.sizes(), lines.front().sizes[dim], across.operands(), literals});
 }
 
 }  // namespace anynpu::ops
