@@ -3,10 +3,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -62,9 +64,11 @@ class ExecutableMemory {
 class CompiledKernel final : public Compiled {
  public:
   CompiledKernel(Kernel kernel, const Code& code)
-      : kernel_(std::move(kernel)), scratch_(code.scratch), memory_(code), function_(memory_.at(code.entry)) {
+      : kernel_(std::move(kernel)), bounds_(kernel_), memory_(code), function_(memory_.at(code.entry)) {
     words_ = kernel_.sizes.size() + kernel_.scalars.size();
     for (const tile::Buffer& buffer : kernel_.buffers) words_ += 1 + buffer.strides.size();
+    for (const Scratch& region : code.scratch)
+      scratch_.push_back({region.dtype, bounds_.add(region.rows), bounds_.add(region.cols)});
   }
 
   const Kernel& kernel() const override { return kernel_; }
@@ -73,11 +77,14 @@ class CompiledKernel final : public Compiled {
     require(arguments.count() == words_, ErrorCode::kInternal, "kernel @", kernel_.name, " takes ", words_,
             " words of arguments, not ", arguments.count());
     if (scratch_.empty()) return 0;
-    const tile::Bounds bounds(kernel_, {arguments.words(), kernel_.sizes.size()});
+    std::array<tile::Interval, 64> few;
+    std::vector<tile::Interval> many(bounds_.count() > few.size() ? bounds_.count() : 0);
+    const std::span intervals = many.empty() ? std::span(few).first(bounds_.count()) : std::span(many);
+    bounds_.evaluate({arguments.words(), kernel_.sizes.size()}, intervals);
     size_t total = 0;
-    for (const Scratch& region : scratch_) {
+    for (const Region& region : scratch_) {
       arguments.add(static_cast<int64_t>(total));
-      total += bytes_of(region, bounds);
+      total += bytes_of(region, intervals);
     }
     return total;
   }
@@ -88,10 +95,16 @@ class CompiledKernel final : public Compiled {
   }
 
  private:
-  size_t bytes_of(const Scratch& region, const tile::Bounds& bounds) const {
+  /// Scratch memory whose extents are among the bounds.
+  struct Region {
+    DType dtype;
+    size_t rows, cols;
+  };
+
+  size_t bytes_of(const Region& region, std::span<const tile::Interval> intervals) const {
     constexpr int64_t kMost = int64_t{1} << 46;
-    const int64_t rows = std::max<int64_t>(bounds.of(region.rows).greatest, 0),
-                  cols = std::max<int64_t>(bounds.of(region.cols).greatest, 0);
+    const int64_t rows = std::max<int64_t>(intervals[region.rows].greatest, 0),
+                  cols = std::max<int64_t>(intervals[region.cols].greatest, 0);
     require(rows < kMost && cols < kMost && (rows == 0 || cols < kMost / rows), ErrorCode::kInvalidArgument,
             "kernel @", kernel_.name, ": a tile of ", rows, " x ", cols, " does not fit memory");
     const auto elements = static_cast<size_t>(rows * ((cols + kPadding - 1) / kPadding * kPadding));
@@ -100,7 +113,8 @@ class CompiledKernel final : public Compiled {
   }
 
   const Kernel kernel_;
-  const std::vector<Scratch> scratch_;
+  tile::Bounds bounds_;
+  std::vector<Region> scratch_;
   const ExecutableMemory memory_;
   const KernelFunction function_;
   size_t words_;  ///< of arguments, without scratch

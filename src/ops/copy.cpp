@@ -20,4 +20,10 @@ Launch prepare_copy(std::span<const int64_t> sizes, const Operand& to, const Ope
   return prepare(ElementwiseCall{op, 0, common, sizes, operands, {}});
 }
 
+Launch prepare_copy(const View& to, const View& from) {
+  const View views[] = {to, from};
+  const Iteration iteration(views);
+  return prepare_copy(iteration.sizes(), iteration.operands()[0], iteration.operands()[1]);
+}
+
 }  // namespace anynpu::ops

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/iteration.h"
 #include "ops/launch.h"
 #include "ops/operand.h"
 
@@ -15,5 +16,7 @@ DType bits_of(size_t bytes);
 /// of them 0. Types are converted as by a cast of tile IR; elements of one type keep their bits. `from` may
 /// be a number, of the type that its elements are computed in.
 Launch prepare_copy(std::span<const int64_t> sizes, const Operand& to, const Operand& from);
+/// The same of tensors of the same sizes, none of them 0.
+Launch prepare_copy(const View& to, const View& from);
 
 }  // namespace anynpu::ops

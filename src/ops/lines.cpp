@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ops/grid.h"
 #include "ops/kernel_table.h"
+#include "ops/line_tables.h"
 
 namespace anynpu::ops {
 namespace {
@@ -23,6 +24,7 @@ constexpr int64_t kLeastSide = 64;
 
 /// Along which axis of a tile the lines of a call lie: the columns, unless only that across them is adjacent.
 Axis axis_of(const LineCall& call) {
+  if (call.op.in_order) return Axis::kCols;
   const auto fit = [&](bool along) {
     return std::all_of(call.operands.begin(), call.operands.end(), [&](const Operand& operand) {
       return lies(operand.dtype, along ? operand.strides.back() : operand.strides[0]) != Lies::kApart;
@@ -34,10 +36,25 @@ Axis axis_of(const LineCall& call) {
 /// The lines that one block computes: some along the innermost dimension, all side by side.
 class Block {
  public:
-  Block(Builder& builder, size_t dims, Axis axis)
-      : axis_(axis), grid_(builder, dims, 1), length_(builder.size("length")) {}
+  Block(Builder& builder, const LineCall& call)
+      : axis_(axis_of(call)), grid_(builder, call.sizes.size(), 1), length_(builder.size("length")) {
+    const Index whole = call.stands_for ? builder.size("whole") : length_;
+    if (call.parts) first_ = grid_.first(grid_.dims() - 1) * length_;
+    count_ = call.parts ? min(length_, whole - first_) : length_;
+    stands_for_ = whole;
+  }
 
-  const Index& length() const { return length_; }
+  /// A tile that has all elements of its lines, where it has one that they all are.
+  Expr whole_line(const Expr& value) const {
+    const tile::Type type = value.type();
+    const bool cols = axis_ == Axis::kCols;
+    if ((cols ? type.cols : type.rows) == count_) return value;
+    return value.builder().broadcast(value, cols ? type.rows : count_, cols ? count_ : type.cols);
+  }
+
+  TilesAlong along(Builder& builder, DType compute) const {
+    return {axis_, first_, count_, converted(builder.index(stands_for_), compute)};
+  }
 
   /// A buffer with the two dimensions of the tile last, the one along its lines where the axis says.
   struct Part {
@@ -54,10 +71,10 @@ class Block {
       sizes.push_back(grid_.size(d));
       places.emplace_back(grid_.first(d));
     }
-    const Index count = stays(across) ? Index(1) : grid_.count(0), line = stays(along) ? Index(1) : length_;
+    const Index count = stays(across) ? Index(1) : grid_.count(0), line = stays(along) ? Index(1) : count_;
     if (stays(across)) sizes.back() = 1, places.back() = Index(0);
     const bool cols = axis_ == Axis::kCols;
-    sizes.insert(cols ? sizes.end() : sizes.end() - 1, line);
+    sizes.insert(cols ? sizes.end() : sizes.end() - 1, stays(along) ? Index(1) : length_);
     places.insert(cols ? places.end() : places.end() - 1, Index(0));
     std::vector<std::optional<int64_t>> strides(sizes.size());
     if (lies(operand.dtype, cols ? along : across) == Lies::kAdjacent) strides.back() = 1;
@@ -69,6 +86,7 @@ class Block {
   const Axis axis_;
   const Grid grid_;
   const Index length_;
+  Index first_ = 0, count_ = 0, stands_for_ = 0;
 };
 
 KernelTable::Key key_of(const LineCall& call) {
@@ -76,7 +94,8 @@ KernelTable::Key key_of(const LineCall& call) {
   key.add(reinterpret_cast<uintptr_t>(&call.op));
   key.add(static_cast<uint8_t>(call.sizes.size()));
   key.add(axis_of(call));
-  key.add(call.compute);
+  key.add(call.common);
+  key.add(static_cast<uint8_t>(call.parts ? 2 : call.stands_for ? 1 : 0));
   for (const Operand& operand : call.operands) {
     key.add(static_cast<uint8_t>(operand.dtype));
     key.add(lies(operand.dtype, operand.strides[0]));
@@ -87,12 +106,31 @@ KernelTable::Key key_of(const LineCall& call) {
 
 }  // namespace
 
+std::span<const LineOp> line_ops() {
+  static const auto& ops = *new std::vector<LineOp>([] {
+    std::vector<LineOp> rows = normalizations();
+    for (auto& table : {reductions(), scans()}) rows.insert(rows.end(), table.begin(), table.end());
+    return rows;
+  }());
+  return ops;
+}
+
+const LineOp& line_op(std::string_view name) {
+  const auto ops = line_ops();
+  const auto found = std::find_if(ops.begin(), ops.end(), [&](const auto& op) { return op.name == name; });
+  require(found != ops.end(), ErrorCode::kInternal, "there is no operator ", name);
+  return *found;
+}
+
+DType compute_type(const LineOp& op, DType common) {
+  return op.in_f64 && common == DType::kF32 ? DType::kF64 : compute_type(common);
+}
+
 tile::Kernel line_kernel(const LineCall& call) {
   Builder builder{std::string(call.op.name)};
-  const Axis axis = axis_of(call);
-  const Block block(builder, call.sizes.size(), axis);
+  const Block block(builder, call);
   const size_t results = call.op.formula.results;
-  const DType compute = call.compute;
+  const DType compute = compute_type(call.op, call.common);
   std::vector<Block::Part> parts;
   parts.reserve(call.operands.size());
   for (size_t i = 0; i < call.operands.size(); ++i)
@@ -101,11 +139,13 @@ tile::Kernel line_kernel(const LineCall& call) {
   std::vector<Expr> arguments;
   for (size_t i = results; i < call.operands.size(); ++i) {
     const auto& [buffer, places, rows, cols] = parts[i];
-    arguments.push_back(converted(builder.load(buffer, places, rows, cols), compute));
+    Expr stored = builder.load(buffer, places, rows, cols);
+    if ((call.op.one_for_line >> (i - results) & 1) == 0) stored = block.whole_line(stored);
+    const bool common = call.op.takes(i - results) == Holds::kCommon;
+    arguments.push_back(common ? converted(converted(stored, call.common), compute) : stored);
   }
   for (int i = 0; i < call.op.numbers; ++i) arguments.push_back(builder.scalar(concat("number", i), compute));
-  const TilesAlong along(axis, block.length(), converted(builder.index(block.length()), compute));
-  const auto values = call.op.formula.emit(along, arguments);
+  const auto values = call.op.formula.emit(block.along(builder, compute), arguments);
   for (size_t i = 0; i < results; ++i) {
     const auto& [buffer, places, rows, cols] = parts[i];
     builder.store(buffer, places, shaped(values[i], {call.operands[i].dtype, rows, cols}));
@@ -122,6 +162,7 @@ Launch prepare(const LineCall& call) {
   jit::PackedArguments arguments;
   const int64_t blocks = add_grid(arguments, call.sizes, std::span(&side, 1));
   arguments.size(call.length);
+  if (call.stands_for) arguments.size(*call.stands_for);
   double lines = 1, bytes = 0;
   for (const int64_t size : call.sizes) lines *= static_cast<double>(size);
   std::vector<int64_t> strides;
@@ -132,8 +173,24 @@ Launch prepare(const LineCall& call) {
     const auto length = static_cast<double>(operand.strides.back() == 0 ? 1 : call.length);
     bytes += lines * length * static_cast<double>(tile::size_of(operand.dtype));
   }
-  for (const tile::Literal& number : call.numbers) arguments.scalar(call.compute, number);
+  const DType compute = compute_type(call.op, call.common);
+  for (const tile::Literal& number : call.numbers) arguments.scalar(compute, number);
   return {table.find(key_of(call), [&] { return line_kernel(call); }), arguments, blocks, bytes};
+}
+
+Launch prepare(const LineOp& op, DType common, std::span<const View> views, size_t dim,
+               std::span<const double> numbers) {
+  std::vector<View> lines(views.begin(), views.end());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    View& view = lines[i];
+    if (view.sizes.empty()) view = {view.dtype, view.data, {1}, {1}};
+    // A stride of 0 says of a result that it has one element for a line, not that lines have one.
+    const bool whole = i < op.formula.results && (op.short_results >> i & 1) == 0;
+    if (whole && view.sizes[dim] == 1) view.strides[dim] = 1;
+  }
+  const Iteration across(lines, dim);
+  const std::vector<tile::Literal> literals(numbers.begin(), numbers.end());
+  return prepare(LineCall{op, common, across.sizes(), lines.front().sizes[dim], across.operands(), literals});
 }
 
 }  // namespace anynpu::ops

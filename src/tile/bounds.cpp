@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "tile/interpret.h"
-
 namespace anynpu::tile {
 namespace {
 
@@ -17,6 +15,8 @@ constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(),
 int64_t clamp(__int128 value) { return static_cast<int64_t>(std::clamp<__int128>(value, kLeast, kGreatest)); }
 
 Interval product(Interval a, Interval b) {
+  if (a.least >= 0 && b.least >= 0)
+    return {clamp(__int128{a.least} * b.least), clamp(__int128{a.greatest} * b.greatest)};
   const __int128 corners[] = {__int128{a.least} * b.least, __int128{a.least} * b.greatest,
                               __int128{a.greatest} * b.least, __int128{a.greatest} * b.greatest};
   return {clamp(*std::ranges::min_element(corners)), clamp(*std::ranges::max_element(corners))};
@@ -45,39 +45,65 @@ Interval combine(Kind kind, Interval a, Interval b) {
 
 }  // namespace
 
-Bounds::Bounds(const Kernel& kernel, std::span<const int64_t> sizes)
-    : sizes_(sizes),
-      block_{0, std::max<int64_t>(blocks_of(kernel, sizes) - 1, 0)},
-      counters_(static_cast<size_t>(kernel.counters), {0, 0}) {
+Bounds::Bounds(const Kernel& kernel) : counters_(static_cast<size_t>(kernel.counters), 0) {
+  block_ = append({.kind = Kind::kBlock, .left = add(kernel.grid)});
   add_loops(kernel.body);
 }
 
 void Bounds::add_loops(const Body& body) {
   for (const Instruction& instruction : body.instructions)
     if (instruction.opcode == Opcode::kLoop) {
-      const int64_t first = of(instruction.first).least, last = of(instruction.last).greatest;
-      counters_[static_cast<size_t>(instruction.counter)] = {first,
-                                                             std::max(first, clamp(__int128{last} - 1))};
+      const size_t first = add(instruction.first), last = add(instruction.last);
+      counters_[static_cast<size_t>(instruction.counter)] =
+          append({.kind = Kind::kCounter, .left = first, .right = last});
       for (const Body& inner : instruction.body) add_loops(inner);
     }
 }
 
-Interval Bounds::of(const Index& index) const {
-  const auto at = static_cast<size_t>(index.value());
-  switch (index.kind()) {
-    case Kind::kConstant:
-      return {index.value(), index.value()};
-    case Kind::kSize:
-      return {sizes_[at], sizes_[at]};
-    case Kind::kBlock:
-      return block_;
-    case Kind::kCounter:
-      return counters_[at];
-    case Kind::kScalar:
-      return {kLeast, kGreatest};
-    default:
-      return combine(index.kind(), of(index.left()), of(index.right()));
+size_t Bounds::append(Step step) {
+  steps_.push_back(step);
+  return steps_.size() - 1;
+}
+
+size_t Bounds::add(const Index& index) {
+  if (index.kind() == Kind::kBlock) return block_;
+  if (index.kind() == Kind::kCounter) return counters_[static_cast<size_t>(index.value())];
+  const auto found = std::ranges::find(known_, index, &std::pair<Index, size_t>::first);
+  if (found != known_.end()) return found->second;
+  const bool leaf =
+      index.kind() == Kind::kConstant || index.kind() == Kind::kSize || index.kind() == Kind::kScalar;
+  Step step = {.kind = index.kind()};
+  if (leaf) {
+    step.value = index.value();
+  } else {
+    step.left = add(index.left());
+    step.right = add(index.right());
   }
+  return known_.emplace_back(index, append(step)).second;
+}
+
+void Bounds::evaluate(std::span<const int64_t> sizes, std::span<Interval> intervals) const {
+  const auto of = [&](const Step& step) -> Interval {
+    switch (step.kind) {
+      case Kind::kConstant:
+        return {step.value, step.value};
+      case Kind::kSize: {
+        const int64_t size = sizes[static_cast<size_t>(step.value)];
+        return {size, size};
+      }
+      case Kind::kScalar:
+        return {kLeast, kGreatest};
+      case Kind::kBlock:
+        return {0, std::max<int64_t>(intervals[step.left].greatest - 1, 0)};
+      case Kind::kCounter: {
+        const int64_t first = intervals[step.left].least, last = intervals[step.right].greatest;
+        return {first, std::max(first, clamp(__int128{last} - 1))};
+      }
+      default:
+        return combine(step.kind, intervals[step.left], intervals[step.right]);
+    }
+  };
+  for (size_t i = 0; i < steps_.size(); ++i) intervals[i] = of(steps_[i]);
 }
 
 }  // namespace anynpu::tile

@@ -63,7 +63,7 @@ void launch(const IndexingOp& op, int64_t dim, const Tensor& indexed, const Tens
                              view_of(index, *dtype_of(index.scalar_type())),
                              view_of(values, type(values)),
                              skipped};
-  enqueue(npu_call([&] { return prepare(call); }), indexed, counter);
+  enqueue_native(npu_call([&] { return prepare(call); }), indexed, counter);
 }
 
 /// What an operator without out= gives: a new tensor of those sizes. Nothing where `out` does not take it as

@@ -1,277 +1,259 @@
-#include "ops/lines.h"
+#include "torch_npu/csrc/lines.h"
 
-#include <ATen/TensorIterator.h>
-#include <ATen/WrapDimUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
-#include <torch/library.h>
 
-#include <array>
-#include <initializer_list>
+#include <algorithm>
+#include <bit>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "torch_npu/csrc/counters.h"
+#include "ops/reduce/reduction.h"
 #include "torch_npu/csrc/dtypes.h"
+#include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/fallback.h"
-#include "torch_npu/csrc/kernel_call.h"
+#include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
 namespace {
 
-using anynpu::ops::LineCall;
+using anynpu::ops::Dims;
+using anynpu::ops::Holds;
 using anynpu::ops::LineOp;
-using anynpu::ops::Operand;
+using anynpu::ops::View;
 using anynpu::tile::DType;
-using anynpu::tile::Literal;
 using at::Tensor;
+using c10::IValue;
+using torch::jit::Stack;
+using Tensors = c10::SmallVector<Tensor, 2>;
 
-constexpr anynpu::tile::DTypes kTypes = anynpu::ops::kAllFloats;
+/// What the arguments of an overload are to its operator.
+struct Signature {
+  c10::SmallVector<size_t, 2> operands, outs;
+  std::optional<size_t> dims, keep, dtype;
+  std::optional<size_t> half_to_float;  ///< must be false
+  std::optional<size_t> operand_dtype;  ///< must be that
+  size_t arguments = 0;
 
-bool computed(const Tensor& tensor) {
-  const auto dtype = dtype_of(tensor.scalar_type());
-  return dtype && kTypes.contains(*dtype);
-}
+  /// Nothing where the overload takes something else.
+  static std::optional<Signature> of(const LineOp& op, const c10::FunctionSchema& schema);
 
-DType compute_type_of(const Tensor& tensor) {
-  return anynpu::ops::compute_type(*dtype_of(tensor.scalar_type()));
-}
+ private:
+  bool take(size_t i, const c10::Argument& argument);
+};
 
-void enqueue(const LineCall& call, const Tensor& on, OpCounter& counter) {
-  anynpu::Stream& stream = current_runtime_stream(on.device());
-  const anynpu::TaskLabel label(counter.name.c_str());
-  counter.count_native();
-  npu_call([&] {
-    anynpu::ops::enqueue(stream, prepare(call), threads_for(anynpu::Lane::kParallel, stream.device()));
-  });
-}
-
-/// Runs `op` on the lines along dimension `dim` of tensors of one shape: the results, then the operands. One
-/// without dimensions is a line of one element.
-void run_along(const LineOp& op, int64_t dim, at::ArrayRef<Tensor> tensors, OpCounter& counter) {
-  const Tensor& shape = tensors.front();
-  if (shape.numel() == 0) return;
-  if (shape.dim() == 0) {
-    c10::SmallVector<Tensor, 3> lines;
-    for (const Tensor& tensor : tensors) lines.push_back(tensor.view({1}));
-    return run_along(op, 0, lines, counter);
+bool Signature::take(size_t i, const c10::Argument& argument) {
+  if (argument.type()->kind() == c10::TypeKind::TensorType) {
+    const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    if (written) outs.push_back(i);
+    if (!argument.is_out()) operands.push_back(i);
+    return true;
   }
-  at::TensorIteratorConfig config;
-  config.check_all_same_dtype(false).resize_outputs(false);
-  config.declare_static_shape(shape.sizes(), /*squash_dims=*/dim);
-  for (size_t i = 0; i < tensors.size(); ++i)
-    i < op.formula.results ? config.add_output(tensors[i]) : config.add_const_input(tensors[i]);
-  at::TensorIterator across = config.build();
-  c10::SmallVector<int64_t, 4> sizes(across.shape().begin(), across.shape().end());
-  if (sizes.empty()) sizes.push_back(1);
-  c10::SmallVector<c10::SmallVector<int64_t, 5>, 4> strides;
-  c10::SmallVector<Operand, 4> operands;
-  for (int i = 0; i < across.ntensors(); ++i) {
-    const Tensor& tensor = tensors[static_cast<size_t>(i)];
-    auto& of_tensor = strides.emplace_back(across.strides(i).begin(), across.strides(i).end());
-    of_tensor.resize(sizes.size(), 0);
-    of_tensor.push_back(tensor.stride(dim) * tensor.element_size());
-  }
-  for (int i = 0; i < across.ntensors(); ++i)
-    operands.push_back({*dtype_of(tensors[static_cast<size_t>(i)].scalar_type()),
-                        across.data_ptr(i),
-                        {strides[static_cast<size_t>(i)].data(), strides[static_cast<size_t>(i)].size()}});
-  enqueue({op, compute_type_of(tensors.back()), {sizes.data(), sizes.size()}, shape.size(dim), operands, {}},
-          shape, counter);
-}
-
-using Arguments = at::ArrayRef<c10::IValue>;
-/// Results of a call; nothing where there is no kernel for such arguments.
-using Results = std::optional<c10::SmallVector<Tensor, 3>>;
-
-/// Of one operand and its dimension: _softmax(self, dim, half_to_float) and the like.
-Results forward_along(const LineOp& op, Arguments arguments, OpCounter& counter) {
-  const Tensor& x = arguments[0].toTensor();
-  if (!computed(x) || arguments[2].toBool()) return std::nullopt;
-  const int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), x.dim());
-  const Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
-  run_along(op, dim, {y, x}, counter);
-  return {{y}};
-}
-
-/// _softmax_backward_data(grad_output, output, dim, input_dtype) and the like.
-Results backward_along(const LineOp& op, Arguments arguments, OpCounter& counter) {
-  const Tensor &grad = arguments[0].toTensor(), &y = arguments[1].toTensor();
-  const bool same = grad.scalar_type() == y.scalar_type() && grad.sizes() == y.sizes() &&
-                    grad.device() == y.device() && arguments[3].toScalarType() == y.scalar_type();
-  if (!computed(grad) || !same) return std::nullopt;
-  const int64_t dim = at::maybe_wrap_dim(arguments[2].toInt(), y.dim());
-  const Tensor result = at::empty_like(y, at::MemoryFormat::Contiguous);
-  run_along(op, dim, {result, grad, y}, counter);
-  return {{result}};
-}
-
-/// The rows and columns of layer normalization: what is normalized is a row.
-struct Rows {
-  int64_t rows = 1, cols = 1;
-  c10::SmallVector<int64_t, 5> statistics;  ///< sizes of mean and factor
-
-  static std::optional<Rows> of(const Tensor& x, at::IntArrayRef normalized) {
-    const auto first = x.dim() - static_cast<int64_t>(normalized.size());
-    if (normalized.empty() || first < 0 || x.sizes().slice(static_cast<size_t>(first)) != normalized)
-      return std::nullopt;
-    Rows rows;
-    for (int64_t d = 0; d < x.dim(); ++d) {
-      (d < first ? rows.rows : rows.cols) *= x.size(d);
-      rows.statistics.push_back(d < first ? x.size(d) : 1);
+  const std::pair<const char*, std::optional<size_t>*> named[] = {{"dim", &dims},
+                                                                  {"keepdim", &keep},
+                                                                  {"dtype", &dtype},
+                                                                  {"half_to_float", &half_to_float},
+                                                                  {"input_dtype", &operand_dtype}};
+  for (const auto& [name, place] : named)
+    if (argument.name() == name) {
+      *place = i;
+      return true;
     }
-    return rows;
-  }
-};
-
-/// Where the elements of a matrix lie: all, one for each row or column, or the same everywhere.
-struct Matrix {
-  Tensor tensor;
-  int64_t row_stride, col_stride;  ///< in elements
-};
-
-/// Runs `op` on the rows, or on the columns, of matrices.
-void run_matrices(const LineOp& op, const Rows& rows, bool along_rows, DType compute,
-                  std::initializer_list<Matrix> matrices, at::ArrayRef<Literal> numbers, OpCounter& counter) {
-  c10::SmallVector<std::array<int64_t, 2>, 8> strides;
-  c10::SmallVector<Operand, 8> operands;
-  strides.reserve(matrices.size());
-  for (const auto& [tensor, row_stride, col_stride] : matrices) {
-    const auto bytes = static_cast<int64_t>(tensor.element_size());
-    const int64_t across = along_rows ? row_stride : col_stride, along = along_rows ? col_stride : row_stride;
-    strides.push_back({across * bytes, along * bytes});
-    operands.push_back(
-        {*dtype_of(tensor.scalar_type()), const_cast<void*>(tensor.const_data_ptr()), strides.back()});
-  }
-  const int64_t across = along_rows ? rows.rows : rows.cols, along = along_rows ? rows.cols : rows.rows;
-  enqueue({op, compute, {&across, 1}, along, operands, {numbers.data(), numbers.size()}},
-          matrices.begin()->tensor, counter);
+  return false;
 }
 
-/// A weight or bias of the normalized shape, in contiguous memory; `otherwise` for every column where it is
-/// not given. Nothing where it is none that PyTorch takes.
-std::optional<Matrix> affine(const c10::IValue& given, const Tensor& x, const Rows& rows, double otherwise) {
-  if (given.isNone() || !given.toTensor().defined())
-    return Matrix{at::full({}, otherwise, x.options()), 0, 0};
-  const Tensor& tensor = given.toTensor();
-  if (!computed(tensor) || tensor.numel() != rows.cols || tensor.device() != x.device()) return std::nullopt;
-  return Matrix{tensor.contiguous(), 0, 1};
+std::optional<Signature> Signature::of(const LineOp& op, const c10::FunctionSchema& schema) {
+  Signature signature;
+  signature.arguments = schema.arguments().size();
+  for (size_t i = 0; i < schema.arguments().size(); ++i)
+    if (!signature.take(i, schema.arguments()[i])) return std::nullopt;
+  const size_t results = op.formula.results;
+  const bool fits = signature.operands.size() == static_cast<size_t>(op.operands) &&
+                    schema.returns().size() == results &&
+                    (signature.outs.empty() || signature.outs.size() == results) &&
+                    (op.reduces() || signature.dims.has_value());
+  return fits ? std::optional(std::move(signature)) : std::nullopt;
 }
 
-/// The type of the statistics, as on the CPU: the tensors', or f32 where halves have parameters of f32.
-std::optional<c10::ScalarType> statistics_type(const Tensor& x, std::initializer_list<Tensor> parameters) {
-  c10::ScalarType type = x.scalar_type();
-  for (const Tensor& parameter : parameters) {
-    if (parameter.scalar_type() == x.scalar_type()) continue;
-    if (!at::isReducedFloatingType(x.scalar_type()) || parameter.scalar_type() != at::kFloat)
-      return std::nullopt;
-    type = at::kFloat;
-  }
-  return type;
-}
-
-/// native_layer_norm(input, normalized_shape, weight, bias, eps)
-Results layer_norm(Arguments arguments, OpCounter& counter) {
-  static const LineOp& op = anynpu::ops::line_op("LayerNorm");
-  const Tensor& input = arguments[0].toTensor();
-  const auto rows = Rows::of(input, arguments[1].toIntVector());
-  if (!computed(input) || !rows || rows->rows * rows->cols == 0) return std::nullopt;
-  const auto weight = affine(arguments[2], input, *rows, 1), bias = affine(arguments[3], input, *rows, 0);
-  if (!weight || !bias) return std::nullopt;
-  const auto type = statistics_type(input, {weight->tensor, bias->tensor});
-  if (!type) return std::nullopt;
-  const Tensor x = input.contiguous(), y = at::empty_like(x, at::MemoryFormat::Contiguous);
-  const Tensor mean = at::empty(rows->statistics, x.options().dtype(*type)), factor = at::empty_like(mean);
-  run_matrices(op, *rows, true, compute_type_of(x),
-               {{y, rows->cols, 1}, {mean, 1, 0}, {factor, 1, 0}, {x, rows->cols, 1}, *weight, *bias},
-               Literal(arguments[4].toDouble()), counter);
-  return {{y, mean, factor}};
-}
-
-/// native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
-Results layer_norm_backward(Arguments arguments, OpCounter& counter) {
-  static const LineOp& op = anynpu::ops::line_op("LayerNormBackward");
-  static const LineOp& affine_op = anynpu::ops::line_op("LayerNormBackwardAffine");
-  const Tensor &given = arguments[0].toTensor(), &input = arguments[1].toTensor();
-  const auto rows = Rows::of(input, arguments[2].toIntVector());
-  if (!computed(input) || !rows || rows->rows * rows->cols == 0 || given.sizes() != input.sizes() ||
-      given.scalar_type() != input.scalar_type())
-    return std::nullopt;
-  const auto weight = affine(arguments[5], input, *rows, 1);
-  if (!weight) return std::nullopt;
-  const Tensor x = input.contiguous(), grad = given.contiguous();
-  const Tensor mean = arguments[3].toTensor().contiguous(), factor = arguments[4].toTensor().contiguous();
-  if (!computed(mean) || !computed(factor)) return std::nullopt;
-  const auto mask = arguments[7].toBoolList();
-  Tensor of_x, of_weight, of_bias;
-  const DType compute = compute_type_of(x);
-  const int64_t cols = rows->cols;
-  if (mask[0]) {
-    of_x = at::empty_like(x);
-    run_matrices(op, *rows, true, compute,
-                 {{of_x, cols, 1}, {grad, cols, 1}, {x, cols, 1}, *weight, {mean, 1, 0}, {factor, 1, 0}}, {},
-                 counter);
-  }
-  if (mask[1] || mask[2]) {
-    const Tensor made_weight = at::empty(arguments[2].toIntVector(), weight->tensor.options());
-    const Tensor made_bias = at::empty_like(made_weight);
-    run_matrices(
-        affine_op, *rows, false, compute,
-        {{made_weight, 0, 1}, {made_bias, 0, 1}, {grad, cols, 1}, {x, cols, 1}, {mean, 1, 0}, {factor, 1, 0}},
-        {}, counter);
-    if (mask[1]) of_weight = made_weight;
-    if (mask[2]) of_bias = made_bias;
-  }
-  return {{of_x, of_weight, of_bias}};
-}
-
-Results softmax(Arguments arguments, OpCounter& counter) {
-  return forward_along(anynpu::ops::line_op("Softmax"), arguments, counter);
-}
-Results log_softmax(Arguments arguments, OpCounter& counter) {
-  return forward_along(anynpu::ops::line_op("LogSoftmax"), arguments, counter);
-}
-Results softmax_backward(Arguments arguments, OpCounter& counter) {
-  return backward_along(anynpu::ops::line_op("SoftmaxBackward"), arguments, counter);
-}
-Results log_softmax_backward(Arguments arguments, OpCounter& counter) {
-  return backward_along(anynpu::ops::line_op("LogSoftmaxBackward"), arguments, counter);
-}
-
-/// An operator with a kernel of our own; calls that this has no types for go to the fallback.
+/// One overload of ATen's as a kernel.
 class LineKernel : public c10::OperatorKernel {
  public:
-  using Function = Results (*)(Arguments, OpCounter&);
-  LineKernel(Function function, const std::string& name) : function_(function), counter_(op_counter(name)) {}
+  LineKernel(const LineOp& op, Signature signature, const std::string& name)
+      : op_(op), signature_(std::move(signature)), counter_(op_counter(name)) {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    const size_t count = op.schema().arguments().size();
-    auto results = function_(torch::jit::last(*stack, count), counter_);
-    if (!results) return fallback(op, keys, stack);
-    torch::jit::drop(*stack, count);
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
+    auto results = compute(torch::jit::last(*stack, signature_.arguments));
+    if (!results) return fallback(handle, keys, stack);
+    torch::jit::drop(*stack, signature_.arguments);
     for (Tensor& result : *results) torch::jit::push(*stack, std::move(result));
   }
 
  private:
-  const Function function_;
+  /// Nothing where there is no kernel for such arguments.
+  std::optional<Tensors> compute(Arguments arguments) const;
+  bool takes(const Tensor& operand, const Tensor& first) const;
+  std::optional<Dims> dims(Arguments arguments, int64_t count) const;
+  std::optional<c10::ScalarType> common_type(Arguments arguments, const Tensor& operand) const;
+  c10::ScalarType type_of_result(size_t i, c10::ScalarType common) const;
+  std::optional<Tensors> results(Arguments arguments, const Tensor& operand, at::IntArrayRef sizes,
+                                 c10::ScalarType common) const;
+  void launch(at::ArrayRef<Tensor> results, Arguments arguments, Dims over, DType common) const;
+
+  const Tensor& operand(Arguments arguments, size_t i) const {
+    return arguments[signature_.operands[i]].toTensor();
+  }
+  bool has(Arguments arguments, std::optional<size_t> argument) const {
+    return argument && !arguments[*argument].isNone();
+  }
+
+  const LineOp& op_;
+  const Signature signature_;
   OpCounter& counter_;
 };
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  const auto add = [&](const char* name, LineKernel::Function function) {
-    auto kernel = std::make_unique<LineKernel>(function, std::string("aten::") + name);
-    m.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
-  };
-  add("_softmax", softmax);
-  add("_softmax_backward_data", softmax_backward);
-  add("_log_softmax", log_softmax);
-  add("_log_softmax_backward_data", log_softmax_backward);
-  add("native_layer_norm", layer_norm);
-  add("native_layer_norm_backward", layer_norm_backward);
+bool LineKernel::takes(const Tensor& operand, const Tensor& first) const {
+  return operand.defined() && dtype_of(operand.scalar_type()) &&
+         operand.scalar_type() == first.scalar_type() && operand.sizes() == first.sizes() &&
+         operand.device() == first.device();
+}
+
+/// Without any, all; of an operator that does not reduce, the one.
+std::optional<Dims> LineKernel::dims(Arguments arguments, int64_t count) const {
+  Dims all;
+  for (int64_t d = 0; d < count; ++d) all.set(static_cast<size_t>(d));
+  if (!has(arguments, signature_.dims)) return all;
+  const IValue& given = arguments[*signature_.dims];
+  const auto list = given.isInt() ? std::vector<int64_t>{given.toInt()} : given.toIntVector();
+  if (list.empty()) {
+    // PyTorch's any and all take such a list at its word.
+    return op_.gives(0) == Holds::kTruth ? std::nullopt : std::optional(all);
+  }
+  Dims dims;
+  for (const int64_t dim : list) {
+    const int64_t least = std::max<int64_t>(count, 1);
+    if (dim < -least || dim >= least) return std::nullopt;
+    const auto at = static_cast<size_t>(dim < 0 ? dim + least : dim);
+    if (dims[at]) return std::nullopt;
+    dims.set(at);
+  }
+  return dims & all;
+}
+
+std::optional<c10::ScalarType> LineKernel::common_type(Arguments arguments, const Tensor& operand) const {
+  if (has(arguments, signature_.half_to_float) && arguments[*signature_.half_to_float].toBool())
+    return std::nullopt;
+  const c10::ScalarType type = operand.scalar_type();
+  if (signature_.operand_dtype && arguments[*signature_.operand_dtype].toScalarType() != type)
+    return std::nullopt;
+  if (has(arguments, signature_.dtype)) return arguments[*signature_.dtype].toScalarType();
+  if (!op_.widens) return type;
+  if (!signature_.outs.empty()) return arguments[signature_.outs[0]].toTensor().scalar_type();
+  return c10::isIntegralType(type, /*includeBool=*/true) ? at::kLong : type;
+}
+
+c10::ScalarType LineKernel::type_of_result(size_t i, c10::ScalarType common) const {
+  switch (op_.gives(i)) {
+    case Holds::kPosition:
+      return at::kLong;
+    case Holds::kTruth:
+      return common == at::kByte ? at::kByte : at::kBool;  // as PyTorch has it for u8
+    default:
+      return common;
+  }
+}
+
+/// Whether a result may have elements of `other`; with `same`, other ones than those of the same indices.
+bool shares(const Tensor& result, const Tensor& other, bool same) {
+  if (!result.is_alias_of(other)) return false;
+  const auto overlap = at::get_overlap_status(result, other);
+  return overlap != at::MemOverlapStatus::No && !(same && overlap == at::MemOverlapStatus::Full);
+}
+
+/// Those that are given, with the sizes that they should have, or new ones.
+std::optional<Tensors> LineKernel::results(Arguments arguments, const Tensor& operand, at::IntArrayRef sizes,
+                                           c10::ScalarType common) const {
+  Tensors results;
+  for (size_t i = 0; i < op_.formula.results; ++i) {
+    const c10::ScalarType type = type_of_result(i, common);
+    if (signature_.outs.empty()) {
+      results.push_back(at::empty(sizes, operand.options().dtype(type)));
+      continue;
+    }
+    const Tensor& out = arguments[signature_.outs[i]].toTensor();
+    if (out.scalar_type() != type || out.device() != operand.device()) return std::nullopt;
+    results.push_back(out);
+  }
+  if (signature_.outs.empty()) return results;
+  for (const Tensor& out : results) at::native::resize_output(out, sizes);
+  for (const Tensor& out : results) {
+    if (at::has_internal_overlap(out) == at::MemOverlap::Yes) return std::nullopt;
+    for (const size_t argument : signature_.operands)
+      if (shares(out, arguments[argument].toTensor(), !op_.reduces())) return std::nullopt;
+    for (const Tensor& other : results)
+      if (&other != &out && shares(out, other, false)) return std::nullopt;
+  }
+  return results;
+}
+
+std::optional<Tensors> LineKernel::compute(Arguments arguments) const {
+  const Tensor& x = operand(arguments, 0);
+  if (x.dim() > static_cast<int64_t>(Dims().size())) return std::nullopt;
+  for (size_t i = 0; i < signature_.operands.size(); ++i)
+    if (!takes(operand(arguments, i), x)) return std::nullopt;
+  const auto over = dims(arguments, x.dim());
+  const auto type = common_type(arguments, x);
+  if (!over || !type) return std::nullopt;
+  const auto common = dtype_of(*type);
+  if (!common || !op_.dtypes.contains(*common)) return std::nullopt;
+  const bool keep = has(arguments, signature_.keep) && arguments[*signature_.keep].toBool();
+  const std::span<const int64_t> of_operand(x.sizes().data(), x.sizes().size());
+  const auto sizes = op_.reduces() ? anynpu::ops::reduced_sizes(of_operand, *over, keep) : x.sizes().vec();
+  if (x.numel() == 0 && !op_.of_nothing) return std::nullopt;
+  auto made = results(arguments, x, sizes, *type);
+  if (made && made->front().numel() != 0) launch(*made, arguments, *over, *common);
+  return made;
+}
+
+void LineKernel::launch(at::ArrayRef<Tensor> results, Arguments arguments, Dims over, DType common) const {
+  std::vector<View> views;
+  for (const Tensor& result : results) views.push_back(view_of(result));
+  for (size_t i = 0; i < signature_.operands.size(); ++i) views.push_back(view_of(operand(arguments, i)));
+  Temporaries temporaries(results.front());
+  auto launches = npu_call([&]() -> std::vector<anynpu::ops::Launch> {
+    if (!op_.reduces()) {
+      const size_t dim = over.none() ? 0 : static_cast<size_t>(std::countr_zero(over.to_ullong()));
+      return {prepare(op_, common, views, dim)};
+    }
+    const std::span<const View> made(views.data(), results.size());
+    return prepare(anynpu::ops::Reduction{op_, common, made, views.back(), over}, temporaries.take());
+  });
+  enqueue_native(std::move(launches), results.front(), counter_);
 }
 
 }  // namespace
+
+bool register_lines(torch::Library& aten, const c10::OperatorHandle& op) {
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return false;
+  const std::string_view base = std::string_view(op.operator_name().name).substr(sizeof("aten::") - 1);
+  const auto names = [&](const LineOp& row) {
+    const auto is_named = [&](std::string_view name) {
+      return base == name || (base.ends_with('_') && base.substr(0, base.size() - 1) == name);
+    };
+    return std::any_of(row.aten.begin(), row.aten.end(), is_named);
+  };
+  for (const LineOp& row : anynpu::ops::line_ops()) {
+    if (!names(row)) continue;
+    auto signature = Signature::of(row, op.schema());
+    if (!signature) continue;
+    const std::string name = c10::toString(op.operator_name());
+    aten.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(
+                                std::make_unique<LineKernel>(row, std::move(*signature), name)));
+    return true;
+  }
+  return false;
+}
+
 }  // namespace torch_npu

@@ -1,12 +1,14 @@
 #include "torch_npu/csrc/native_op.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/kernel_call.h"
 
@@ -38,7 +40,7 @@ void add_native(torch::Library& aten, const char* name, Results (*function)(Argu
   aten.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
 }
 
-void enqueue(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter) {
+void enqueue_native(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter) {
   anynpu::Stream& stream = current_runtime_stream(on.device());
   const anynpu::TaskLabel label(counter.name.c_str());
   counter.count_native();
@@ -47,11 +49,23 @@ void enqueue(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counte
   });
 }
 
+void enqueue_native(std::vector<anynpu::ops::Launch> launches, const at::Tensor& on, OpCounter& counter) {
+  for (anynpu::ops::Launch& launch : launches) enqueue_native(std::move(launch), on, counter);
+}
+
+anynpu::ops::View view_of(const at::Tensor& tensor) {
+  return view_of(tensor, *dtype_of(tensor.scalar_type()));
+}
+
 anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype) {
   return {dtype,
           const_cast<void*>(tensor.const_data_ptr()),
           {tensor.sizes().begin(), tensor.sizes().end()},
           {tensor.strides().begin(), tensor.strides().end()}};
+}
+
+anynpu::ops::TakeMemory Temporaries::take() {
+  return [this](int64_t bytes) { return tensors_.emplace_back(at::empty({bytes}, options_)).data_ptr(); };
 }
 
 bool takes_result(const at::Tensor& out, at::IntArrayRef sizes, c10::ScalarType type,

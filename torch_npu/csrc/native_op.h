@@ -6,7 +6,7 @@
 #include <torch/library.h>
 
 #include <optional>
-#include <span>
+#include <vector>
 
 #include "ops/iteration.h"
 #include "ops/launch.h"
@@ -22,11 +22,25 @@ using Results = std::optional<c10::SmallVector<at::Tensor, 3>>;
 /// fallback as they came.
 void add_native(torch::Library& aten, const char* name, Results (*function)(Arguments, OpCounter&));
 
-/// Enqueues `launch` on the current stream of the device of `on`, as one of the operator's.
-void enqueue(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter);
+/// Enqueues launches on the current stream of the device of `on`, as tasks of that operator.
+void enqueue_native(std::vector<anynpu::ops::Launch> launches, const at::Tensor& on, OpCounter& counter);
+void enqueue_native(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter);
 
-/// `tensor` as the operator library describes it, with elements of that type.
+/// A tensor on npu for the planners of src/ops, with elements of its own type, which they have, or of another
+/// one. It has an address even where it has no elements.
+anynpu::ops::View view_of(const at::Tensor& tensor);
 anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype);
+
+/// Device memory that a call uses besides its tensors: given back in the order of the stream.
+class Temporaries {
+ public:
+  explicit Temporaries(const at::Tensor& like) : options_(like.options().dtype(at::kByte)) {}
+  anynpu::ops::TakeMemory take();
+
+ private:
+  const at::TensorOptions options_;
+  std::vector<at::Tensor> tensors_;
+};
 
 /// Whether `out` takes a result of those sizes and of that type as it is: it has them, each element once, and
 /// no memory of the operands.

@@ -5,15 +5,13 @@
 #include <cmath>
 
 #include "torch_npu/csrc/elementwise.h"
-#include "torch_npu/csrc/fallback.h"
+#include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
 namespace {
 
 using anynpu::ops::Elementwise;
-using c10::IValue;
 using c10::Scalar;
-using torch::jit::Stack;
 
 /// The arguments of _fused_adam_ and _fused_adamw_, in order.
 enum Argument : size_t {
@@ -36,43 +34,24 @@ enum Argument : size_t {
 };
 
 /// The numbers of the rows of Adam.
-c10::SmallVector<Scalar, 2> adam_numbers(double rate, double beta1, double beta2, double decay,
-                                         double epsilon, bool maximize) {
-  return {rate,
+c10::SmallVector<Scalar, 2> adam_numbers(Arguments arguments) {
+  const double beta1 = arguments[kBeta1].toDouble(), beta2 = arguments[kBeta2].toDouble();
+  return {arguments[kRate].toDouble(),
           beta1,
           1 - beta1,
           beta2,
           1 - beta2,
           std::log(beta1),
           std::log(beta2),
-          decay,
-          epsilon,
-          maximize ? -1.0 : 1.0};
+          arguments[kDecay].toDouble(),
+          arguments[kEpsilon].toDouble(),
+          arguments[kMaximize].toBool() ? -1.0 : 1.0};
 }
 
-/// One step of a list of parameters, each in one launch.
-class AdamKernel : public c10::OperatorKernel {
- public:
-  AdamKernel(const char* name, size_t choice) : choice_(choice), counter_(op_counter(name)) {}
+using Plans = c10::SmallVector<ElementwisePlan, 1>;
 
-  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
-    const auto arguments = torch::jit::last(*stack, kArguments);
-    auto plans = plans_of(arguments);
-    if (!plans) return fallback(handle, keys, stack);
-    for (ElementwisePlan& plan : *plans) plan.launch(counter_);
-    torch::jit::drop(*stack, kArguments);
-  }
-
- private:
-  using Plans = c10::SmallVector<ElementwisePlan, 1>;
-  /// Nothing where there is no kernel for such arguments.
-  std::optional<Plans> plans_of(at::ArrayRef<IValue> arguments) const;
-
-  const size_t choice_;
-  OpCounter& counter_;
-};
-
-std::optional<AdamKernel::Plans> AdamKernel::plans_of(at::ArrayRef<IValue> arguments) const {
+/// Nothing where there is no kernel for such arguments.
+std::optional<Plans> plans_of(Arguments arguments, size_t choice) {
   if (!arguments[kRate].isDouble() || !arguments[kGradScale].isNone() || !arguments[kFoundInf].isNone())
     return std::nullopt;
   const bool amsgrad = arguments[kAmsgrad].toBool();
@@ -86,10 +65,8 @@ std::optional<AdamKernel::Plans> AdamKernel::plans_of(at::ArrayRef<IValue> argum
   for (const Argument operand : operands)
     if (list(operand).size() != calls) return std::nullopt;
   ElementwisePlan::Arguments call;
-  call.choice = choice_;
-  call.numbers = adam_numbers(arguments[kRate].toDouble(), arguments[kBeta1].toDouble(),
-                              arguments[kBeta2].toDouble(), arguments[kDecay].toDouble(),
-                              arguments[kEpsilon].toDouble(), arguments[kMaximize].toBool());
+  call.choice = choice;
+  call.numbers = adam_numbers(arguments);
   Plans plans;
   for (size_t i = 0; i < calls; ++i) {
     call.operands.clear();
@@ -103,13 +80,18 @@ std::optional<AdamKernel::Plans> AdamKernel::plans_of(at::ArrayRef<IValue> argum
   return plans;
 }
 
-void implement(torch::Library& aten, const char* name, size_t choice) {
-  aten.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<AdamKernel>(name, choice)));
+/// One step of a list of parameters, each in one launch.
+template <size_t kDecayChoice>
+Results fused_adam(Arguments arguments, OpCounter& counter) {
+  auto plans = plans_of(arguments, kDecayChoice);
+  if (!plans) return std::nullopt;
+  for (ElementwisePlan& plan : *plans) plan.launch(counter);
+  return Results(std::in_place);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, aten) {
-  implement(aten, "aten::_fused_adam_", 0);
-  implement(aten, "aten::_fused_adamw_", 1);
+  add_native(aten, "_fused_adam_", fused_adam<0>);
+  add_native(aten, "_fused_adamw_", fused_adam<1>);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void launch(const RandomOp& op, at::ArrayRef<Tensor> tensors, std::initializer_l
                                         {numbers.begin(), numbers.size()},
                                         call.seed,
                                         call.offset};
-  enqueue(npu_call([&] { return prepare(made); }), tensors[0], counter);
+  enqueue_native(npu_call([&] { return prepare(made); }), tensors[0], counter);
 }
 
 /// uniform_(self, from, to, generator)

@@ -5,6 +5,7 @@
 #include "torch_npu/csrc/elementwise.h"
 #include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/fallback_rules.h"
+#include "torch_npu/csrc/lines.h"
 
 namespace torch_npu {
 namespace {
@@ -43,7 +44,9 @@ void register_operators(torch::Library& library, DispatchKey npu, DispatchKey cp
     if (!name.name.starts_with("aten::")) continue;
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op.has_value() || !op->hasSchema() || op->hasKernelForDispatchKey(npu)) continue;
-    if (npu == DispatchKey::PrivateUse1 && register_elementwise(library, *op)) continue;
+    if (npu == DispatchKey::PrivateUse1 &&
+        (register_elementwise(library, *op) || register_lines(library, *op)))
+      continue;
     if (!has_composite(*op)) continue;
     const bool whole = cpu == DispatchKey::CPU && runs_whole(name.name.substr(sizeof("aten::") - 1));
     if (!whole && !op->hasKernelForDispatchKey(cpu)) continue;

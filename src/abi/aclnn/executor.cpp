@@ -63,6 +63,8 @@ Bound bound(const Argument& argument) {
         } else if constexpr (std::is_same_v<T, const char*>) {
           abi::check(value != nullptr, ACLNN_ERR_PARAM_NULLPTR, name, " is null; it must be a string");
           made.value = std::string(value);
+        } else if constexpr (std::is_same_v<T, aclDataType>) {
+          made.value = dtype_of(value, name);
         } else if constexpr (std::is_pointer_v<T>) {
           made.value = object(value, name)->values;
         } else {

@@ -21,7 +21,7 @@ namespace anynpu::aclnn {
 class Argument {
  public:
   using Value = std::variant<const aclTensor*, const aclScalar*, const aclIntArray*, const aclBoolArray*,
-                             const char*, int64_t, double>;
+                             const char*, int64_t, double, bool, aclDataType>;
   template <class T>
   Argument(const char* name, T value)  // NOLINT(google-explicit-constructor): generated code lists them
       : name_(name), value_(value), written_(std::is_same_v<T, aclTensor*>) {}
@@ -48,7 +48,7 @@ struct Bound {
   const char* name;
   bool is_tensor, written;
   std::variant<std::monostate, BoundTensor, Number, std::vector<int64_t>, std::vector<bool>, std::string,
-               int64_t, double>
+               int64_t, double, bool, tile::DType>
       value;
 
   bool given() const { return value.index() != 0; }

@@ -4,6 +4,7 @@
 #include "abi/aclnn/plans.h"
 #include "abi/aclnn/shapes.h"
 #include "abi/aclnn/status.h"
+#include "ops/copy.h"
 #include "ops/elementwise.h"
 #include "ops/promotion.h"
 #include "tile/lane.h"
@@ -169,7 +170,7 @@ Launches plan_copy(const Call& call, Workspace&) {
   check(sizes == to.view().sizes, from.name, " has shape ", Listed{from.view().sizes}, ", which ", to.name,
         " of shape ", Listed{to.view().sizes}, " cannot take");
   if (to.view().elements() == 0) return {};
-  return {copied(to.view(), from.view().expanded(*sizes))};
+  return {ops::prepare_copy(to.view(), from.view().expanded(*sizes))};
 }
 
 }  // namespace anynpu::aclnn

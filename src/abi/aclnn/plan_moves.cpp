@@ -6,6 +6,7 @@
 #include "abi/aclnn/plans.h"
 #include "abi/aclnn/shapes.h"
 #include "abi/aclnn/status.h"
+#include "ops/copy.h"
 #include "ops/indexing.h"
 #include "ops/random.h"
 
@@ -15,14 +16,8 @@ namespace {
 using ops::View;
 using tile::DType;
 
-/// The dimension that `argument` names, of a tensor of that many; one without dimensions counts as having
-/// one.
 size_t dim_of(const Bound& argument, size_t dims) {
-  const int64_t dim = std::get<int64_t>(argument.value);
-  const auto count = static_cast<int64_t>(std::max<size_t>(dims, 1));
-  check(dim >= -count && dim < count, argument.name, " is ", dim, "; ", -count, " to ", count - 1,
-        " are accepted");
-  return static_cast<size_t>(dim < 0 ? dim + count : dim);
+  return wrapped_dim(argument.name, std::get<int64_t>(argument.value), dims);
 }
 
 const View& indices(const Bound& argument) {
@@ -93,7 +88,7 @@ Launches plan_scatter_add(const Call& call, Workspace& workspace) {
   if (sum != self.dtype)
     sums = ops::contiguous(sum, workspace.take(out.elements() * static_cast<int64_t>(tile::size_of(sum))),
                            self.sizes);
-  if (!sums.same_as(self)) launches.push_back(copied(sums, self));
+  if (!sums.same_as(self)) launches.push_back(ops::prepare_copy(sums, self));
   if (index.elements() != 0) {
     check_fits(call[2], call[0], dim);
     check_fits(call[2], call[3], lifted(self).sizes.size());
@@ -101,7 +96,7 @@ Launches plan_scatter_add(const Call& call, Workspace& workspace) {
     source.sizes = index.sizes;
     launches.push_back(prepare(ops::IndexingCall{op, dim, lifted(sums), index, source}));
   }
-  if (sum != self.dtype) launches.push_back(copied(out, sums));
+  if (sum != self.dtype) launches.push_back(ops::prepare_copy(out, sums));
   return launches;
 }
 
@@ -119,7 +114,8 @@ Launches plan_embedding(const Call& call, Workspace& workspace) {
     if (const auto made = view.merged(0, dims)) return *made;
     const auto bytes = view.elements() * static_cast<int64_t>(tile::size_of(view.dtype));
     const View other = ops::contiguous(view.dtype, workspace.take(bytes), view.sizes);
-    (written ? after : launches).push_back(written ? copied(view, other) : copied(other, view));
+    (written ? after : launches)
+        .push_back(written ? ops::prepare_copy(view, other) : ops::prepare_copy(other, view));
     return *other.merged(0, dims);
   };
   const View rows = flat(out, index.sizes.size(), true), at = flat(index, index.sizes.size(), false);
@@ -149,7 +145,7 @@ Launches plan_uniform(const Call& call, Workspace& workspace) {
                                              numbers,
                                              static_cast<uint64_t>(std::get<int64_t>(call[3].value)),
                                              static_cast<uint64_t>(std::get<int64_t>(call[4].value)) / 4}));
-  if (!dense) launches.push_back(copied(self, drawn));
+  if (!dense) launches.push_back(ops::prepare_copy(self, drawn));
   return launches;
 }
 

@@ -13,8 +13,12 @@ Launches plan_one(const Call& call, Workspace& workspace);
 Launches plan_fill(const Call& call, Workspace& workspace);
 /// (selfRef, src): the same elements in another type.
 Launches plan_copy(const Call& call, Workspace& workspace);
-/// Of a row of ops::line_ops(): (operands..., dim, result), all of one shape.
+/// Of a row of ops::line_ops(): (operands..., dim, the type to compute with, result), tensors of one shape.
+/// Some have no such type.
 Launches plan_along(const Call& call, Workspace& workspace);
+/// Of a row of ops::line_ops() that reduces: (operand, dimensions or one, whether they stay with size 1, the
+/// type to compute with, results). Some have no dimensions, and reduce all, or no such type.
+Launches plan_reduce(const Call& call, Workspace& workspace);
 /// (input, normalizedShape, weight, bias, eps, out, mean, rstd)
 Launches plan_layer_norm(const Call& call, Workspace& workspace);
 /// (gradOut, input, normalizedShape, mean, rstd, weight, bias, outputMask, gradients of input, weight, bias)

@@ -1,7 +1,6 @@
 #include "abi/aclnn/shapes.h"
 
 #include "abi/aclnn/status.h"
-#include "ops/copy.h"
 
 namespace anynpu::aclnn {
 
@@ -40,15 +39,15 @@ void check_shape(const Bound& tensor, std::span<const int64_t> sizes) {
         Listed{given}, "; ", Listed{sizes}, " is accepted");
 }
 
+size_t wrapped_dim(const char* name, int64_t dim, size_t dims) {
+  const auto count = static_cast<int64_t>(std::max<size_t>(dims, 1));
+  check(dim >= -count && dim < count, name, " is ", dim, "; ", -count, " to ", count - 1, " are accepted");
+  return static_cast<size_t>(dim < 0 ? dim + count : dim);
+}
+
 void check_type(const Bound& tensor, tile::DTypes accepted) {
   check(accepted.contains(tensor.view().dtype), tensor.name, " has type ", name_of(tensor.view().dtype),
         "; accepted are ", NamesOf{accepted});
-}
-
-ops::Launch copied(const ops::View& to, const ops::View& from) {
-  const std::vector<ops::View> views = {to, from};
-  const ops::Iteration iteration(views);
-  return ops::prepare_copy(iteration.sizes(), iteration.operands()[0], iteration.operands()[1]);
 }
 
 }  // namespace anynpu::aclnn

@@ -25,9 +25,9 @@ std::ostream& operator<<(std::ostream& out, NamesOf names);
 /// The sizes that the tensors among `operands` are broadcast to.
 std::vector<int64_t> broadcast_of(std::span<const Bound* const> operands);
 void check_shape(const Bound& tensor, std::span<const int64_t> sizes);
+/// The dimension that `dim` names, counted from the end where it is negative, of a tensor of that many; one
+/// without dimensions counts as having one.
+size_t wrapped_dim(const char* name, int64_t dim, size_t dims);
 void check_type(const Bound& tensor, tile::DTypes accepted);
-
-/// A copy of tensors of one shape that is not empty, converted.
-ops::Launch copied(const ops::View& to, const ops::View& from);
 
 }  // namespace anynpu::aclnn

@@ -4,7 +4,15 @@
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_addcdiv.h"
 #include "aclnnop/aclnn_addcmul.h"
+#include "aclnnop/aclnn_all.h"
+#include "aclnnop/aclnn_amax.h"
+#include "aclnnop/aclnn_amin.h"
+#include "aclnnop/aclnn_any.h"
+#include "aclnnop/aclnn_argmax.h"
+#include "aclnnop/aclnn_argmin.h"
 #include "aclnnop/aclnn_copy.h"
+#include "aclnnop/aclnn_cumprod.h"
+#include "aclnnop/aclnn_cumsum.h"
 #include "aclnnop/aclnn_div.h"
 #include "aclnnop/aclnn_embedding.h"
 #include "aclnnop/aclnn_eq_scalar.h"
@@ -33,14 +41,21 @@
 #include "aclnnop/aclnn_lt_tensor.h"
 #include "aclnnop/aclnn_masked_fill_scalar.h"
 #include "aclnnop/aclnn_masked_fill_tensor.h"
+#include "aclnnop/aclnn_max.h"
+#include "aclnnop/aclnn_max_dim.h"
 #include "aclnnop/aclnn_maximum.h"
+#include "aclnnop/aclnn_mean.h"
+#include "aclnnop/aclnn_min.h"
+#include "aclnnop/aclnn_min_dim.h"
 #include "aclnnop/aclnn_minimum.h"
 #include "aclnnop/aclnn_mul.h"
 #include "aclnnop/aclnn_ne_scalar.h"
 #include "aclnnop/aclnn_ne_tensor.h"
 #include "aclnnop/aclnn_neg.h"
 #include "aclnnop/aclnn_one.h"
+#include "aclnnop/aclnn_prod.h"
 #include "aclnnop/aclnn_reciprocal.h"
+#include "aclnnop/aclnn_reduce_sum.h"
 #include "aclnnop/aclnn_s_where.h"
 #include "aclnnop/aclnn_scatter_add.h"
 #include "aclnnop/aclnn_sigmoid.h"
@@ -850,6 +865,183 @@ aclnnStatus aclnnLayerNormBackwardGetWorkspaceSize(const aclTensor* gradOut, con
 aclnnStatus aclnnLayerNormBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                                    aclrtStream stream) {
   return run("aclnnLayerNormBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor* self, const aclIntArray* dims, bool keepDims,
+                                           aclDataType dtype, aclTensor* out, uint64_t* workspaceSize,
+                                           aclOpExecutor** executor) {
+  return prepare("aclnnReduceSumGetWorkspaceSize", {"aclnnReduceSum", plan_reduce, "Sum"},
+                 {{"self", self}, {"dims", dims}, {"keepDims", keepDims}, {"dtype", dtype}, {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnReduceSum(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                           aclrtStream stream) {
+  return run("aclnnReduceSum", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMeanGetWorkspaceSize(const aclTensor* self, const aclIntArray* dim, bool keepDim,
+                                      aclDataType dtype, aclTensor* out, uint64_t* workspaceSize,
+                                      aclOpExecutor** executor) {
+  return prepare("aclnnMeanGetWorkspaceSize", {"aclnnMean", plan_reduce, "Mean"},
+                 {{"self", self}, {"dim", dim}, {"keepDim", keepDim}, {"dtype", dtype}, {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMean(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnMean", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnProdGetWorkspaceSize(const aclTensor* self, aclDataType dtype, aclTensor* out,
+                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnProdGetWorkspaceSize", {"aclnnProd", plan_reduce, "Prod"},
+                 {{"self", self}, {"dtype", dtype}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnProd(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnProd", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnProdDimGetWorkspaceSize(const aclTensor* self, int64_t dim, bool keepDim, aclDataType dtype,
+                                         aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnProdDimGetWorkspaceSize", {"aclnnProdDim", plan_reduce, "Prod"},
+                 {{"self", self}, {"dim", dim}, {"keepDim", keepDim}, {"dtype", dtype}, {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnProdDim(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnProdDim", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAmaxGetWorkspaceSize(const aclTensor* self, const aclIntArray* dim, bool keepDim,
+                                      aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAmaxGetWorkspaceSize", {"aclnnAmax", plan_reduce, "Amax"},
+                 {{"self", self}, {"dim", dim}, {"keepDim", keepDim}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnAmax(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnAmax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAminGetWorkspaceSize(const aclTensor* self, const aclIntArray* dim, bool keepDim,
+                                      aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAminGetWorkspaceSize", {"aclnnAmin", plan_reduce, "Amin"},
+                 {{"self", self}, {"dim", dim}, {"keepDim", keepDim}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnAmin(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnAmin", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaxGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                     aclOpExecutor** executor) {
+  return prepare("aclnnMaxGetWorkspaceSize", {"aclnnMax", plan_reduce, "Amax"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnMax(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnMax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMinGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                     aclOpExecutor** executor) {
+  return prepare("aclnnMinGetWorkspaceSize", {"aclnnMin", plan_reduce, "Amin"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnMin(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnMin", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaxDimGetWorkspaceSize(const aclTensor* self, int64_t dim, bool keepdim, aclTensor* out,
+                                        aclTensor* indices, uint64_t* workspaceSize,
+                                        aclOpExecutor** executor) {
+  return prepare("aclnnMaxDimGetWorkspaceSize", {"aclnnMaxDim", plan_reduce, "MaxDim"},
+                 {{"self", self}, {"dim", dim}, {"keepdim", keepdim}, {"out", out}, {"indices", indices}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMaxDim(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnMaxDim", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMinDimGetWorkspaceSize(const aclTensor* self, int64_t dim, bool keepdim, aclTensor* out,
+                                        aclTensor* indices, uint64_t* workspaceSize,
+                                        aclOpExecutor** executor) {
+  return prepare("aclnnMinDimGetWorkspaceSize", {"aclnnMinDim", plan_reduce, "MinDim"},
+                 {{"self", self}, {"dim", dim}, {"keepdim", keepdim}, {"out", out}, {"indices", indices}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMinDim(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnMinDim", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnArgMaxGetWorkspaceSize(const aclTensor* self, int64_t dim, bool keepdim, aclTensor* out,
+                                        uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnArgMaxGetWorkspaceSize", {"aclnnArgMax", plan_reduce, "ArgMax"},
+                 {{"self", self}, {"dim", dim}, {"keepdim", keepdim}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnArgMax(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnArgMax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnArgMinGetWorkspaceSize(const aclTensor* self, int64_t dim, bool keepdim, aclTensor* out,
+                                        uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnArgMinGetWorkspaceSize", {"aclnnArgMin", plan_reduce, "ArgMin"},
+                 {{"self", self}, {"dim", dim}, {"keepdim", keepdim}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnArgMin(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnArgMin", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAnyGetWorkspaceSize(const aclTensor* self, const aclIntArray* dim, bool keepdim,
+                                     aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAnyGetWorkspaceSize", {"aclnnAny", plan_reduce, "Any"},
+                 {{"self", self}, {"dim", dim}, {"keepdim", keepdim}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnAny(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnAny", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAllGetWorkspaceSize(const aclTensor* self, const aclIntArray* dim, bool keepdim,
+                                     aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAllGetWorkspaceSize", {"aclnnAll", plan_reduce, "All"},
+                 {{"self", self}, {"dim", dim}, {"keepdim", keepdim}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnAll(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnAll", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnCumsumGetWorkspaceSize(const aclTensor* self, int64_t dim, aclDataType dtype, aclTensor* out,
+                                        uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnCumsumGetWorkspaceSize", {"aclnnCumsum", plan_along, "Cumsum"},
+                 {{"self", self}, {"dim", dim}, {"dtype", dtype}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnCumsum(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnCumsum", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnCumprodGetWorkspaceSize(const aclTensor* self, const aclScalar* dim, aclDataType dtype,
+                                         aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnCumprodGetWorkspaceSize", {"aclnnCumprod", plan_along, "Cumprod"},
+                 {{"self", self}, {"dim", dim}, {"dtype", dtype}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnCumprod(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnCumprod", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnInplaceCopyGetWorkspaceSize(aclTensor* selfRef, const aclTensor* src,

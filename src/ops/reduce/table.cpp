@@ -1,0 +1,139 @@
+#include "ops/line_tables.h"
+
+namespace anynpu::ops {
+namespace {
+
+/// A reduction of one operand to one result, which is applied to the results of parts of a line too.
+LineOp reduction(LineOp row) {
+  row.short_results = 0b1;
+  if (row.of_parts.empty()) row.of_parts = row.name;
+  row.of_results = row.name;
+  return row;
+}
+
+/// A reduction to the position of the first element that is in front of the others, and to that element: of a
+/// line, or of elements with their positions, which parts of a line give.
+LineOp search(LineOp row) {
+  const bool value = row.formula.results == 2;
+  row.operands = static_cast<int>(row.formula.arguments);
+  row.short_results = value ? 0b11 : 0b1;
+  row.given = {value ? Holds::kCommon : Holds::kPosition, Holds::kPosition};
+  row.taken = {Holds::kCommon, Holds::kPosition};
+  row.of_nothing = false;
+  return row;
+}
+
+#define ANYNPU_ALONG(function) [](const auto& along, const auto& x) { return along.function(x); }
+#define ANYNPU_WITH_POSITION(function) \
+  [](const auto& along, const auto& x) { return std::tuple(along.function(x), along.arg##function(x)); }
+#define ANYNPU_POSITION_OF_PARTS(function)                     \
+  [](const auto& along, const auto& x, const auto& position) { \
+    return along.at(position, along.arg##function(x));         \
+  }
+#define ANYNPU_WITH_POSITION_OF_PARTS(function)                                       \
+  [](const auto& along, const auto& x, const auto& position) {                        \
+    return std::tuple(along.function(x), along.at(position, along.arg##function(x))); \
+  }
+
+}  // namespace
+
+std::vector<LineOp> reductions() {
+  const auto mean = [](const auto& along, const auto& x) { return along.sum(x) / along.length(); };
+  const auto any = [](const auto& along, const auto& x) { return along.any(x != 0.0); };
+  const auto all = [](const auto& along, const auto& x) { return along.all(x != 0.0); };
+  return {
+      reduction({.name = "Sum",
+                 .formula = line_formula<1>(ANYNPU_ALONG(sum), 16),
+                 .dtypes = kAllNumbers,
+                 .widens = true,
+                 .aten = {"sum"}}),
+      reduction({.name = "Prod",
+                 .formula = line_formula<1>(ANYNPU_ALONG(prod), 256),
+                 .dtypes = kAllNumbers,
+                 .widens = true,
+                 .aten = {"prod"}}),
+      reduction({.name = "Mean", .formula = line_formula<1>(mean, 16), .of_parts = "Sum", .aten = {"mean"}}),
+      reduction({.name = "Amax",
+                 .formula = line_formula<1>(ANYNPU_ALONG(max), 0),
+                 .dtypes = tile::kAll,
+                 .of_nothing = false,
+                 .aten = {"amax", "max"}}),
+      reduction({.name = "Amin",
+                 .formula = line_formula<1>(ANYNPU_ALONG(min), 0),
+                 .dtypes = tile::kAll,
+                 .of_nothing = false,
+                 .aten = {"amin", "min"}}),
+      reduction({.name = "Any",
+                 .formula = line_formula<1>(any, 0),
+                 .dtypes = tile::kAll,
+                 .given = {Holds::kTruth},
+                 .aten = {"any"}}),
+      reduction({.name = "All",
+                 .formula = line_formula<1>(all, 0),
+                 .dtypes = tile::kAll,
+                 .given = {Holds::kTruth},
+                 .aten = {"all"}}),
+      search({.name = "ArgMax",
+              .formula = line_formula<1>(ANYNPU_ALONG(argmax), 0),
+              .dtypes = kAllNumbers,
+              .of_parts = "MaxDim",
+              .of_results = "ArgMaxOfParts",
+              .aten = {"argmax"}}),
+      search({.name = "ArgMaxOfParts",
+              .formula = line_formula<2>(ANYNPU_POSITION_OF_PARTS(max), 0),
+              .dtypes = kAllNumbers}),
+      search({.name = "ArgMin",
+              .formula = line_formula<1>(ANYNPU_ALONG(argmin), 0),
+              .dtypes = kAllNumbers,
+              .of_parts = "MinDim",
+              .of_results = "ArgMinOfParts",
+              .aten = {"argmin"}}),
+      search({.name = "ArgMinOfParts",
+              .formula = line_formula<2>(ANYNPU_POSITION_OF_PARTS(min), 0),
+              .dtypes = kAllNumbers}),
+      search({.name = "MaxDim",
+              .formula = line_formula<1, 2>(ANYNPU_WITH_POSITION(max), 0),
+              .dtypes = tile::kAll,
+              .of_parts = "MaxDim",
+              .of_results = "MaxDimOfParts",
+              .aten = {"max"}}),
+      search({.name = "MaxDimOfParts",
+              .formula = line_formula<2, 2>(ANYNPU_WITH_POSITION_OF_PARTS(max), 0),
+              .dtypes = tile::kAll}),
+      search({.name = "MinDim",
+              .formula = line_formula<1, 2>(ANYNPU_WITH_POSITION(min), 0),
+              .dtypes = tile::kAll,
+              .of_parts = "MinDim",
+              .of_results = "MinDimOfParts",
+              .aten = {"min"}}),
+      search({.name = "MinDimOfParts",
+              .formula = line_formula<2, 2>(ANYNPU_WITH_POSITION_OF_PARTS(min), 0),
+              .dtypes = tile::kAll}),
+  };
+}
+
+std::vector<LineOp> scans() {
+  return {
+      {.name = "Cumsum",
+       .formula = line_formula<1>(ANYNPU_ALONG(running_sum), 128),
+       .dtypes = kAllNumbers,
+       .widens = true,
+       .in_f64 = true,
+       .in_order = true,
+       .aten = {"cumsum"}},
+      {.name = "Cumprod",
+       .formula = line_formula<1>(ANYNPU_ALONG(running_prod), 1024),
+       .dtypes = kAllNumbers,
+       .widens = true,
+       .in_f64 = true,
+       .in_order = true,
+       .aten = {"cumprod"}},
+  };
+}
+
+#undef ANYNPU_ALONG
+#undef ANYNPU_WITH_POSITION
+#undef ANYNPU_POSITION_OF_PARTS
+#undef ANYNPU_WITH_POSITION_OF_PARTS
+
+}  // namespace anynpu::ops
