@@ -187,6 +187,7 @@ Launch prepare(const LineOp& op, DType common, std::span<const View> views, size
     // A stride of 0 says of a result that it has one element for a line, not that lines have one.
     const bool whole = i < op.formula.results && (op.short_results >> i & 1) == 0;
     if (whole && view.sizes[dim] == 1) view.strides[dim] = 1;
+    if (view.sizes[dim] == 0) view.strides[dim] = 1;  // nor has one without elements the one that it repeats
   }
   const Iteration across(lines, dim);
   const std::vector<tile::Literal> literals(numbers.begin(), numbers.end());

@@ -26,6 +26,10 @@ const RandomOp kOps[] = {
            const Expr &from = v[0], &to = v[1];
            return std::vector{u * (to - from) + from};
          }},
+    {.name = "Bernoulli",
+     .numbers = 1,
+     .emit = [](const Expr& u,
+                std::span<const Expr> v) { return std::vector{select(u < v[0], u.like(1), u.like(0))}; }},
     {.name = "Dropout",
      .results = 2,
      .operands = 1,

@@ -5,6 +5,7 @@ offsets and shared memory. Compared are values, types, shapes, strides, conjugat
 gradients, what the results share with the arguments, what became of the arguments, and the text of errors.
 """
 
+import contextlib
 import functools
 import random
 import re
@@ -17,7 +18,7 @@ import numpy
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .reference_random import engine_state, generator_of_call
+from .reference_random import NativeDraws, engine_state, generator_of_call
 
 SEED = 20260101  # of inputs and of random numbers
 
@@ -172,14 +173,24 @@ def gradients(result: Any, given: list[torch.Tensor]) -> list[Leaf]:
     return [observe_leaf(leaf, []) for leaf in found]
 
 
-def observe(call: Call, device: str, with_seed: int = SEED, wide: bool = False) -> Observed:
+def observe(
+    call: Call, device: str, with_seed: int = SEED, wide: bool = False, native_draws: bool = False
+) -> Observed:
     args, kwargs = Mover(device, wide)((call.args, call.kwargs))
     given = tensors((args, kwargs))
     before = [tensor._version for tensor in given]
     observed = Observed()
     seed(with_seed)
     try:
-        with mock.patch.object(torch, "manual_seed", seed_torch):  # some of the database seed themselves
+        with contextlib.ExitStack() as around:
+            seeding = [seed_torch]  # some of the database seed themselves
+            if native_draws:
+                draws = around.enter_context(NativeDraws(with_seed))
+                seeding.append(draws.manual_seed)
+            seed_all = mock.patch.object(
+                torch, "manual_seed", lambda value: [each(value) for each in seeding]
+            )
+            around.enter_context(seed_all)
             result = call.function(*args, **kwargs)
         known = [tensor for tensor in given if is_plain(tensor)]
         observed.results = [observe_leaf(leaf, known) for leaf in tree_leaves(result)]
@@ -276,11 +287,14 @@ def is_as_exact(ours: Any, cpu: Any, wide: Any) -> bool:
 
 
 def difference_from_cpu(call: Call, ours: Observed, cpu: Observed) -> str:
-    """Values may also be as exact as the CPU's, by what it computes with wider types: many of its kernels
-    round more than once, and some cancel."""
+    """Values may also be the CPU's with the random numbers that npu's own kernels draw, or as exact as the
+    CPU's, by what it computes with wider types: many of its kernels round more than once, and some cancel."""
     text = difference(ours, cpu)
     if not text or ours.error is not None or cpu.error is not None:
         return text
+    drawn = observe(call, "cpu", native_draws=True)
+    if drawn.error is None and not difference(ours, drawn):
+        return ""
     wide = observe(call, "cpu", wide=True)
     if wide.error is not None:
         return text

@@ -1,8 +1,12 @@
 """What npu generators are held to: Philox, and the CPU generator from which a random operator draws."""
 
+import math
 import struct
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
 
 WORDS = 624  # of the state of PyTorch's CPU generator
 
@@ -45,3 +49,51 @@ def generator_of_call(seed, offset=0):
     generator = torch.Generator()
     generator.set_state(engine_state(seed, offset))
     return generator
+
+
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+
+
+class NativeDraws(TorchDispatchMode):
+    """The CPU's uniform_() and bernoulli_() with the numbers that npu's kernels of these draw."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed):
+        self.seed, self.offset = seed, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if (
+            func in (aten.uniform_.default, aten.bernoulli_.float)
+            and args[0].dtype in DIGITS
+            and args[0].numel()
+        ):
+            return self.fill(func, *args, **{name: v for name, v in kwargs.items() if name != "generator"})
+        composite = torch._C.DispatchKey.CompositeExplicitAutograd
+        if torch.Tag.nondeterministic_seeded in func.tags and func.has_kernel_for_dispatch_key(composite):
+            with self:
+                return func._op_dk(composite, *args, **kwargs)
+        return func(*args, **kwargs)
+
+    def fill(self, func, tensor, *numbers, **named):
+        uniform = func is aten.uniform_.default
+        wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        drawn = uniforms(
+            self.seed, self.offset, tensor.numel(), DIGITS[tensor.dtype if uniform else wide]
+        ).to(wide)
+        self.offset += 4
+        if uniform:
+            low, high = numbers or (named.get("from", 0.0), named.get("to", 1.0))
+            values = drawn * torch.tensor(high, dtype=wide).sub(low) + low
+        else:
+            (p,) = numbers or (named.get("p", 0.5),)
+            values = (drawn < torch.tensor(p, dtype=wide)).to(wide)
+        span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        dense = math.prod(tensor.shape) == span
+        if dense:  # in the order of memory
+            tensor.as_strided((tensor.numel(),), (1,)).copy_(values)
+            return tensor
+        return tensor.copy_(values.view(tensor.shape))

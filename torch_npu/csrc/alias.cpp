@@ -38,10 +38,8 @@ Storage make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator,
 
 /// The address behind `npu`. A copy-on-write storage gets its own memory before it is written to.
 void* device_address(const Tensor& npu, bool written) {
+  check_memory(npu);
   StorageImpl* storage = npu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  TORCH_CHECK(storage->nbytes() != 0 || npu.numel() == 0 || npu._is_zerotensor(),
-              "The storage of a tensor of shape ", npu.sizes(), " on ", npu.device(),
-              " has 0 bytes: its memory was given back by resize_(0)");
   return written ? storage->mutable_data() : const_cast<void*>(storage->data());
 }
 
@@ -59,6 +57,12 @@ Tensor over_storage(const Tensor& from, Storage storage, DispatchKeySet keys) {
 }
 
 }  // namespace
+
+void check_memory(const Tensor& npu) {
+  const bool empty = npu.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0;
+  TORCH_CHECK(!empty || npu.numel() == 0 || npu._is_zerotensor(), "The storage of a tensor of shape ",
+              npu.sizes(), " on ", npu.device(), " has 0 bytes: its memory was given back by resize_(0)");
+}
 
 DispatchKeySet with_backend(DispatchKeySet keys, BackendComponent backend) {
   constexpr DispatchKeySet kKept({DispatchKey::Dense, DispatchKey::Sparse, DispatchKey::SparseCsr,

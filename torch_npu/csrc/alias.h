@@ -16,6 +16,9 @@ namespace torch_npu {
 /// bits), of the backend `backend`.
 c10::DispatchKeySet with_backend(c10::DispatchKeySet keys, c10::BackendComponent backend);
 
+/// Raises where a tensor has elements and its storage no memory.
+void check_memory(const at::Tensor& npu);
+
 /// A CPU tensor over the memory of the strided `npu`, which it does not own: for tasks on a stream, in whose
 /// order the memory stays valid.
 at::Tensor borrowed_alias(const at::Tensor& npu, bool written);

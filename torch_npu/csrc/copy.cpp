@@ -133,10 +133,6 @@ std::optional<DType> bits_of(size_t bytes) {
   }
 }
 
-void enqueue(anynpu::ops::Launch launch, Stream& stream) {
-  anynpu::ops::enqueue(stream, std::move(launch), threads_for(anynpu::Lane::kParallel, stream.device()));
-}
-
 /// The copy as a kernel of our own; nothing where there is none for the types.
 std::optional<anynpu::ops::Launch> kernel_of_copy(const Tensor& source, const Tensor& target) {
   if (source.is_quantized() || target.is_quantized()) return std::nullopt;
@@ -164,6 +160,8 @@ void keep(const Tensor& tensor, Stream& stream) {
 void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
   static OpCounter& counter = op_counter("aten::copy_");
   counter.count_native();
+  check_memory(source);
+  check_memory(target);
   if (same_layout(source, target)) {
     const auto bytes = static_cast<size_t>(target.numel() * target.itemsize());
     npu_call([&] {
@@ -174,10 +172,8 @@ void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
   }
   const anynpu::TaskLabel label("copy", anynpu::TaskKind::kCopy, target.nbytes());
   if (auto kernel = npu_call([&] { return kernel_of_copy(source, target); })) {
-    npu_call([&] {
-      enqueue(std::move(*kernel), stream);
-      keep(on_npu(source) ? target : source, stream);
-    });
+    launch_kernel(stream, std::move(*kernel));
+    npu_call([&] { keep(on_npu(source) ? target : source, stream); });
     return;
   }
   launch_kernel(stream, anynpu::lane_for(kCopyWork * (bytes_of(source) + bytes_of(target))),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "torch_npu/csrc/alias.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/kernel_call.h"
 
@@ -142,6 +143,7 @@ void ElementwisePlan::launch(OpCounter& counter) {
     if (i >= iterator_.noutputs() && iterator_.is_cpu_scalar(i)) {
       operand.number = number_in(iterator_.tensor(i), anynpu::ops::compute_type(common_));
     } else {
+      check_memory(iterator_.tensor(i));
       operand.data = iterator_.data_ptr(i);
       operand.strides = scalar ? std::span(&kNoStride, 1) : span_of(iterator_.strides(i));
     }
@@ -156,9 +158,7 @@ void ElementwisePlan::launch(OpCounter& counter) {
       .numbers = numbers_};
   anynpu::Stream& stream = current_runtime_stream(iterator_.tensor(0).device());
   const anynpu::TaskLabel label(counter.name.c_str());
-  npu_call([&] {
-    anynpu::ops::enqueue(stream, prepare(call), threads_for(anynpu::Lane::kParallel, stream.device()));
-  });
+  launch_kernel(stream, npu_call([&] { return prepare(call); }));
 }
 
 }  // namespace torch_npu

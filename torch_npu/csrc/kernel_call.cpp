@@ -76,6 +76,14 @@ void call_kernel(Stream& stream, Lane lane, const std::function<void()>& kernel)
 }
 // [/docs]
 
+void launch_kernel(Stream& stream, anynpu::ops::Launch launch) {
+  const bool parallel = anynpu::lane_for(launch.bytes()) == Lane::kParallel;
+  if (parallel && !anynpu::Executor::on_compute_thread()) end_own_pool();
+  npu_call([&] {
+    anynpu::ops::enqueue(stream, std::move(launch), threads_for(Lane::kParallel, stream.device()));
+  });
+}
+
 Stream& current_runtime_stream(c10::Device device) {
   return npu_call([&]() -> Stream& { return anynpu::current_stream(device.index()); });
 }

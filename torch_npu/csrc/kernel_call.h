@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "ops/launch.h"
 #include "runtime/stream.h"
 #include "torch_npu/csrc/errors.h"
 
@@ -45,6 +46,9 @@ void launch_kernel(anynpu::Stream& stream, anynpu::Lane lane, Kernel kernel) {
     });
   });
 }
+
+/// Enqueues a kernel of our own.
+void launch_kernel(anynpu::Stream& stream, anynpu::ops::Launch launch);
 
 /// The stream that the calling thread enqueues on for `device`.
 anynpu::Stream& current_runtime_stream(c10::Device device);

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "torch_npu/csrc/alias.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/kernel_call.h"
@@ -44,9 +45,7 @@ void enqueue_native(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter&
   anynpu::Stream& stream = current_runtime_stream(on.device());
   const anynpu::TaskLabel label(counter.name.c_str());
   counter.count_native();
-  npu_call([&] {
-    anynpu::ops::enqueue(stream, std::move(launch), threads_for(anynpu::Lane::kParallel, stream.device()));
-  });
+  launch_kernel(stream, std::move(launch));
 }
 
 void enqueue_native(std::vector<anynpu::ops::Launch> launches, const at::Tensor& on, OpCounter& counter) {
@@ -58,6 +57,7 @@ anynpu::ops::View view_of(const at::Tensor& tensor) {
 }
 
 anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype) {
+  check_memory(tensor);
   return {dtype,
           const_cast<void*>(tensor.const_data_ptr()),
           {tensor.sizes().begin(), tensor.sizes().end()},

@@ -1,5 +1,6 @@
 #include "ops/random.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -11,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "torch_npu/csrc/alias.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/generator.h"
@@ -23,6 +25,7 @@ using anynpu::ops::Operand;
 using anynpu::ops::RandomOp;
 using anynpu::tile::Literal;
 using at::Tensor;
+using c10::IValue;
 
 bool is_computed(const Tensor& tensor) {
   const auto dtype = dtype_of(tensor.scalar_type());
@@ -33,8 +36,10 @@ bool is_computed(const Tensor& tensor) {
 void launch(const RandomOp& op, at::ArrayRef<Tensor> tensors, std::initializer_list<Literal> numbers,
             RandomCall call, OpCounter& counter) {
   c10::SmallVector<Operand, 3> operands;
-  for (const Tensor& tensor : tensors)
+  for (const Tensor& tensor : tensors) {
+    check_memory(tensor);
     operands.push_back({*dtype_of(tensor.scalar_type()), const_cast<void*>(tensor.const_data_ptr())});
+  }
   const anynpu::ops::RandomCall made = {op,
                                         anynpu::ops::compute_type(operands[0].dtype),
                                         tensors[0].numel(),
@@ -43,6 +48,28 @@ void launch(const RandomOp& op, at::ArrayRef<Tensor> tensors, std::initializer_l
                                         call.seed,
                                         call.offset};
   enqueue_native(npu_call([&] { return prepare(made); }), tensors[0], counter);
+}
+
+/// Fills `self` with numbers of the next call of the generator.
+void fill(const Tensor& self, const RandomOp& op, std::initializer_list<Literal> numbers,
+          const IValue& generator, OpCounter& counter) {
+  const RandomCall call = random_call(generator.toOptional<at::Generator>(), self.device().index());
+  const bool dense = self.is_non_overlapping_and_dense();
+  const Tensor drawn = dense ? self : at::empty_like(self, at::MemoryFormat::Contiguous);
+  launch(op, {drawn}, numbers, call, counter);
+  if (!dense) const_cast<Tensor&>(self).copy_(drawn);
+}
+
+/// bernoulli_(self, p, generator)
+Results bernoulli(Arguments arguments, OpCounter& counter) {
+  static const RandomOp& op = anynpu::ops::random_op("Bernoulli");
+  const Tensor& self = arguments[0].toTensor();
+  const double p = arguments[1].toDouble();
+  if (!is_computed(self) || self.numel() == 0 || !(p >= 0 && p <= 1) ||
+      at::has_internal_overlap(self) == at::MemOverlap::Yes)
+    return std::nullopt;
+  fill(self, op, {p}, arguments[2], counter);
+  return {{self}};
 }
 
 /// uniform_(self, from, to, generator)
@@ -56,11 +83,7 @@ Results uniform(Arguments arguments, OpCounter& counter) {
                                                           : double{std::numeric_limits<float>::max()};
   if (!(from <= to && to - from <= most && std::abs(from) <= most && std::abs(to) <= most))
     return std::nullopt;
-  const RandomCall call = random_call(arguments[3].toOptional<at::Generator>(), self.device().index());
-  const bool dense = self.is_non_overlapping_and_dense();
-  const Tensor drawn = dense ? self : at::empty_like(self, at::MemoryFormat::Contiguous);
-  launch(op, {drawn}, {from, to}, call, counter);
-  if (!dense) const_cast<Tensor&>(self).copy_(drawn);
+  fill(self, op, {from, to}, arguments[3], counter);
   return {{self}};
 }
 
@@ -87,6 +110,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::op
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", native_dropout);
   add_native(m, "uniform_", uniform);
+  add_native(m, "bernoulli_.float", bernoulli);
 }
 
 }  // namespace
