@@ -237,15 +237,17 @@ def unsupported_text(tables: "Tables", library: Library) -> str:
             f'#include "{name}"' for name in ("abi/call.h", *dict.fromkeys(row.header for row in missing))
         ),
         '#pragma GCC diagnostic ignored "-Wunused-parameter"',
-        "using anynpu::abi::unsupported;",
+        "using namespace anynpu::abi;",
         'extern "C" {',
     ]
     for row in missing:
         value = FAILURE_VALUES.get(row.returns, "nullptr")
         parameters = "" if row.parameters == "void" else row.parameters
+        names_operator = parameters.startswith("const char *opType")
+        call = f'unsupported_operator("{row.name}", opType' if names_operator else f'unsupported("{row.name}"'
         parts.append(
             f"{row.returns} {row.name}({parameters}) {{\n"
-            f'unsupported("{row.name}", "{row.missing}");\n' + (f"return {value};\n}}" if value else "}")
+            f'{call}, "{row.missing}");\n' + (f"return {value};\n}}" if value else "}")
         )
     return "\n\n".join([*parts, '}  // extern "C"\n'])
 
