@@ -305,15 +305,21 @@ ACL_ERROR_FEATURE_UNSUPPORTED (or null), and aclGetRecentErrMsg says why.
 
 
 def operators_support_text(tables: "Tables") -> str:
-    rows = [f"| `{row.name}` | `{row.parameters}` | {row.doc} |" for row in tables.operators]
+    rows = [
+        f"| `{row.name}` | {row.header.removeprefix('aclnnop/')} | `{row.parameters}` | {row.doc} |"
+        for row in tables.operators
+    ]
     introduction = """# Operators of the C interface (aclnn)
+
+Operators are declared in headers `aclnnop/aclnn_*.h`, for instance `#include <aclnnop/aclnn_add.h>`, and are
+in libopapi.so: link `-lopapi -lascendcl`, or with CMake `anynpu::opapi`.
 
 Made by tools/abi/generate.py from the table of operators. Each has two functions: `aclnnXGetWorkspaceSize`,
 with the arguments here, checks them and prepares an executor; `aclnnX` enqueues it. Arguments named
 "...Optional" may be null. What objects and executors do stands in include/aclnn/acl_meta.h.
 
-| operator | arguments | what it does |
-|---|---|---|
+| operator | header | arguments | what it does |
+|---|---|---|---|
 """
     return introduction + "\n".join(rows) + "\n"
 
