@@ -21,7 +21,7 @@ def _autoload():
 
 
 def prefix():
-    """The toolkit's root, with include/, lib64/, lib64/cmake/ and set_env.sh."""
+    """The toolkit's root, with include/, lib64/, lib/cmake/ and set_env.sh."""
     root = Path(__file__).parent
     if not (root / "include").is_dir():
         raise RuntimeError(

@@ -14,7 +14,7 @@ def main():
         "--cmakedir",
         dest="part",
         action="store_const",
-        const="lib64/cmake/anynpu",
+        const="lib/cmake/anynpu",
         help="the folder of anynpuConfig.cmake, for CMake's anynpu_DIR",
     )
     what.add_argument(

@@ -53,6 +53,8 @@ def load_native_module():
     try:
         return importlib.import_module("torch_npu._C")
     except ImportError as error:
+        if error.name is None:  # it was found and loaded, and what it did then failed
+            raise RuntimeError(f"torch_npu cannot start: {error}. {_SWITCH}") from error
         raise RuntimeError(
             f"torch_npu cannot load its native library: {error}. It needs those in anynpu/lib64 beside it: "
             f"reinstall anynpu (in a source tree: ./dev build). {_SWITCH}"

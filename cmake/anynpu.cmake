@@ -30,11 +30,12 @@ function(anynpu_layer name)
   target_link_libraries(anynpu PRIVATE anynpu_${name})
 endfunction()
 
-# The toolkit's root under the install prefix: a folder of the wheel, else the prefix itself.
+# What paths in the toolkit start with under the install prefix: a folder of the wheel, else nothing. Exported targets
+# find the prefix by counting the folders of the path, where "." would be one more.
 if(SKBUILD)
-  set(toolkit anynpu)
+  set(toolkit anynpu/)
 else()
-  set(toolkit .)
+  set(toolkit "")
 endif()
 
 # anynpu_toolkit_library(TARGET): a library of the toolkit, in the source tree as where it is installed.
@@ -43,5 +44,5 @@ function(anynpu_toolkit_library target)
     LIBRARY_OUTPUT_DIRECTORY ${ANYNPU_PYTHON_DIR}/anynpu/lib64
     BUILD_WITH_INSTALL_RPATH ON
     INSTALL_RPATH "$ORIGIN")
-  install(TARGETS ${target} EXPORT anynpu LIBRARY DESTINATION ${toolkit}/lib64)
+  install(TARGETS ${target} EXPORT anynpu LIBRARY DESTINATION ${toolkit}lib64)
 endfunction()

@@ -9,7 +9,7 @@ def refuse_hccl():
     backend = torch.distributed.Backend
     backend.register_backend("hccl", _refuse, devices=["npu"])
     # It is neither available nor what groups of other backends use for npu.
-    backend.backend_list.remove("hccl")
+    torch.distributed.is_hccl_available = lambda: False
     del backend.default_device_backend_map["npu"]
 
 

@@ -132,6 +132,12 @@ aclError unsupported(const char* function, const char* why) noexcept {
   return call(function, [&] { raise(ErrorCode::kUnsupported, "not supported: ", why); });
 }
 
+aclError unsupported_operator(const char* function, const char* op_type, const char* why) noexcept {
+  if (op_type == nullptr) return unsupported(function, why);
+  return call(function,
+              [&] { raise(ErrorCode::kUnsupported, "not supported: operator '", op_type, "': ", why); });
+}
+
 aclError published(const std::exception_ptr& error) noexcept try {
   std::rethrow_exception(error);
 } catch (...) {

@@ -60,6 +60,9 @@ T call_or(std::type_identity_t<T> otherwise, const char* function, F body) {
 /// What a function that is not built does: fails with ACL_ERROR_FEATURE_UNSUPPORTED and this reason.
 aclError unsupported(const char* function, const char* why) noexcept;
 
+/// The same for a function that takes the name of an operator, which the message repeats; it may be null.
+aclError unsupported_operator(const char* function, const char* op_type, const char* why) noexcept;
+
 const char* error_name(aclError code);
 
 /// The published code of an exception.

@@ -143,6 +143,35 @@ FAILED = {
 }  # fmt: skip
 
 
+# Calls functions that take the name of an operator with one, and prints the messages.
+CALL_WITH_OPERATOR = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.aclGetRecentErrMsg.restype = ctypes.c_char_p
+for name in sys.argv[2:]:
+    assert getattr(library, name)(b"ReduceSum", *[None] * 11) == 200006
+    print(library.aclGetRecentErrMsg().decode())
+"""
+
+
+@pytest.mark.parametrize("library", ["ascendcl", "acl_op_compiler"])
+def test_an_operator_that_is_not_supported_by_name_is_named(library):
+    takers = {
+        row[1]: row[5] for row in rows("acl_functions.tsv")
+        if row[0].startswith(HEADERS[library]) and row[3].startswith("const char *opType") and row[5]
+    }  # fmt: skip
+    assert len(takers) >= 4
+    done = subprocess.run(
+        [sys.executable, "-c", CALL_WITH_OPERATOR, LIBRARIES / f"lib{library}.so", *takers],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        f"{name} failed (200006, ACL_ERROR_FEATURE_UNSUPPORTED): "
+        f"not supported: operator 'ReduceSum': {missing}"
+        for name, missing in takers.items()
+    ]
+
+
 @pytest.mark.parametrize(("library", "least"), [("ascendcl", 30), ("opapi", 1), ("acl_op_compiler", 1)])
 def test_what_is_not_supported_says_so(library, least):
     headers = HEADERS[library]

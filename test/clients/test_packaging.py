@@ -26,6 +26,21 @@ add_executable(client {source})
 target_link_libraries(client anynpu::ascendcl)
 """
 
+# What a user types: the script is all that says where the toolkit is.
+CONFIGURE_AND_RUN = """
+unset CMAKE_PREFIX_PATH anynpu_DIR
+source {prefix}/set_env.sh
+cmake -G Ninja -S . -B build
+cmake --build build
+build/client
+"""
+
+
+def client_of(prefix, folder):
+    """What the CMake client prints that is built in `folder` with the toolkit at `prefix`."""
+    (folder / "CMakeLists.txt").write_text(CMAKE_CLIENT.format(source=HERE / "minimal.c"))
+    return run("bash", "-euc", CONFIGURE_AND_RUN.format(prefix=prefix), cwd=folder).splitlines()[-1]
+
 
 def run(*command, **options):
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
@@ -86,7 +101,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
     assert {
         "anynpu/__init__.py",
         "anynpu/include/acl/acl.h",
-        "anynpu/lib64/cmake/anynpu/anynpuConfig.cmake",
+        "anynpu/lib/cmake/anynpu/anynpuConfig.cmake",
         "anynpu/lib64/libanynpu.so",
         "anynpu/lib64/libanynpu_jit.so",
         *(f"anynpu/lib64/lib{name}.so" for name in C_LIBRARIES),
@@ -145,6 +160,10 @@ def test_find_package(python, site, tmp_path):
     assert run(build / "client") == "Ascend910B2 41\n"
 
 
+def test_the_environment_script_is_enough_for_find_package(python, tmp_path):
+    assert client_of(python("-m", "anynpu", "--prefix").strip(), tmp_path) == "Ascend910B2 41"
+
+
 @pytest.mark.parametrize("version", ["0.2", "1.0", "0.0.1"])
 def test_find_package_refuses_other_versions(python, tmp_path, version):
     text = CMAKE_CLIENT.format(source=HERE / "minimal.c").replace("anynpu 0.1", f"anynpu {version}")
@@ -177,13 +196,14 @@ def test_the_toolkit_without_torch(tmp_path):
     run("cmake", "-S", ROOT, "-B", build, "-GNinja", *options, env=ENVIRONMENT)
     run("cmake", "--build", build, env=ENVIRONMENT)
     run("cmake", "--install", build, "--prefix", prefix)
-    for part in ("include/acl/acl.h", "lib64/libascendcl.so", "lib64/cmake/anynpu/anynpuConfig.cmake"):
+    for part in ("include/acl/acl.h", "lib64/libascendcl.so", "lib/cmake/anynpu/anynpuConfig.cmake"):
         assert (prefix / part).exists(), part
     program = (
         f"source {prefix / 'set_env.sh'}; gcc -I$ASCEND_HOME_PATH/include {HERE / 'minimal.c'} -o c "
         + ("-L$ASCEND_HOME_PATH/lib64 -lascendcl && ./c")
     )
     assert run("bash", "-euc", program, cwd=tmp_path) == "Ascend910B2 41\n"
+    assert client_of(prefix, tmp_path) == "Ascend910B2 41"
 
 
 def test_the_source_tree_has_no_toolkit():

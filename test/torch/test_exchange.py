@@ -85,7 +85,9 @@ for backend in ("hccl", "npu:hccl"):
     except NotImplementedError as error:
         print(error)
 """
-    lines = python(code).stdout.splitlines()
+    done = python(code)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
     assert len(lines) == 2 and all("'hccl' of device npu is not built yet" in line for line in lines)
 
 

@@ -50,6 +50,13 @@ def test_compiled_models_train_like_eager_ones(backend, dynamic):
         torch.testing.assert_close(compiled(x.npu())[0].cpu(), copy.deepcopy(model).cpu()(x)[0])
 
 
+def test_inductor_says_that_it_has_no_code_generator():
+    torch.compiler.reset()
+    for function in (lambda x: x * 2 + 1, lambda x: x.sort()[0].cumsum(0)):
+        with pytest.raises(torch._inductor.exc.InductorError, match=r'npu yet\. Use backend="aot_eager"'):
+            torch.compile(function)(torch.ones(3, device="npu"))
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_functions_see_devices_streams_and_random_numbers(backend):
     torch.compiler.reset()

@@ -138,3 +138,4 @@ except RuntimeError as error:
 """
     done = fresh_python(code, env={"ANYNPU_DEVICES": "many"})
     assert "ANYNPU_DEVICES" in done.stdout and "'many'" in done.stdout
+    assert "reinstall" not in done.stdout

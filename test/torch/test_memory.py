@@ -450,9 +450,22 @@ def test_settings_without_effect_say_so(python):
     assert done.stderr == ""
 
 
-def test_unknown_settings_are_named(python):
-    done = python("import torch", env={"PYTORCH_NPU_ALLOC_CONF": "max_splt_size_mb:64"}, exit_code=1)
-    assert "max_splt_size_mb" in done.stderr
+@pytest.mark.parametrize(
+    ("variable", "settings", "reason"),
+    [
+        ("PYTORCH_NPU_ALLOC_CONF", "max_splt_size_mb:64", "Unrecognized key 'max_splt_size_mb'"),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:many", "a value is missing or is not a number"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb", "a value is missing or is not a number"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_named(fresh_python, variable, settings, reason):
+    names = ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    done = fresh_python("import torch", env=dict.fromkeys(names) | {variable: settings}, exit_code=1)
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("RuntimeError: torch_npu cannot"))
+    assert f"{variable} is '{settings}', which cannot be read" in line and reason in line
+    for key in ("max_split_size_mb", "garbage_collection_threshold", "expandable_segments", "page_size"):
+        assert key in line.split("with the keys ")[1]
+    assert "reinstall" not in done.stderr
 
 
 def test_settings_change_at_run_time():

@@ -237,15 +237,17 @@ def unsupported_text(tables: "Tables", library: Library) -> str:
             f'#include "{name}"' for name in ("abi/call.h", *dict.fromkeys(row.header for row in missing))
         ),
         '#pragma GCC diagnostic ignored "-Wunused-parameter"',
-        "using anynpu::abi::unsupported;",
+        "using namespace anynpu::abi;",
         'extern "C" {',
     ]
     for row in missing:
         value = FAILURE_VALUES.get(row.returns, "nullptr")
         parameters = "" if row.parameters == "void" else row.parameters
+        names_operator = parameters.startswith("const char *opType")
+        call = f'unsupported_operator("{row.name}", opType' if names_operator else f'unsupported("{row.name}"'
         parts.append(
             f"{row.returns} {row.name}({parameters}) {{\n"
-            f'unsupported("{row.name}", "{row.missing}");\n' + (f"return {value};\n}}" if value else "}")
+            f'{call}, "{row.missing}");\n' + (f"return {value};\n}}" if value else "}")
         )
     return "\n\n".join([*parts, '}  // extern "C"\n'])
 
@@ -303,15 +305,21 @@ ACL_ERROR_FEATURE_UNSUPPORTED (or null), and aclGetRecentErrMsg says why.
 
 
 def operators_support_text(tables: "Tables") -> str:
-    rows = [f"| `{row.name}` | `{row.parameters}` | {row.doc} |" for row in tables.operators]
+    rows = [
+        f"| `{row.name}` | {row.header.removeprefix('aclnnop/')} | `{row.parameters}` | {row.doc} |"
+        for row in tables.operators
+    ]
     introduction = """# Operators of the C interface (aclnn)
+
+Operators are declared in headers `aclnnop/aclnn_*.h`, for instance `#include <aclnnop/aclnn_add.h>`, and are
+in libopapi.so: link `-lopapi -lascendcl`, or with CMake `anynpu::opapi`.
 
 Made by tools/abi/generate.py from the table of operators. Each has two functions: `aclnnXGetWorkspaceSize`,
 with the arguments here, checks them and prepares an executor; `aclnnX` enqueues it. Arguments named
 "...Optional" may be null. What objects and executors do stands in include/aclnn/acl_meta.h.
 
-| operator | arguments | what it does |
-|---|---|---|
+| operator | header | arguments | what it does |
+|---|---|---|---|
 """
     return introduction + "\n".join(rows) + "\n"
 

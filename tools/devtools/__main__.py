@@ -1,5 +1,6 @@
 """The commands of `./dev`."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -14,8 +15,24 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Builds, test
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def python(*command: str) -> int:
-    return subprocess.run([sys.executable, *command], cwd=ROOT).returncode
+def build_and_run(*command: str) -> int:
+    """Runs Python with a program of the project, after a build; a program's help needs no device, so none."""
+    environment = dict(os.environ)
+    if {"-h", "--help"} & set(command):
+        environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    else:
+        build.build("release")
+    return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment).returncode
+
+
+def bench_topics() -> dict[str, str]:
+    """The benchmarks that are programs, and the first line of what each says of itself."""
+    topics = {}
+    for path in sorted((ROOT / "bench").glob("*.py")):
+        text = path.read_text()
+        if '__name__ == "__main__"' in text:
+            topics[path.stem] = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+    return topics
 
 
 @app.command("build")
@@ -32,7 +49,13 @@ def build_command(
 
 @app.command()
 def test(
-    suite: Annotated[str | None, typer.Argument(help=f"one of {', '.join(suites.SUITES)}; none: all")] = None,
+    suite: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"one of {', '.join(suites.SUITES)}; none: all. tiny, for before a commit, is the "
+            "C++ tests that start no other processes and the fastest of test/torch"
+        ),
+    ] = None,
     k: Annotated[str | None, typer.Option("-k", help="only tests whose name contains this")] = None,
     asan: Annotated[bool, typer.Option("--asan", help="the C++ tests under the address sanitizer")] = False,
     tsan: Annotated[bool, typer.Option("--tsan", help="the C++ tests under the thread sanitizer")] = False,
@@ -68,30 +91,25 @@ def run(context: typer.Context) -> None:
 @app.command(context_settings=PASS_ON)
 def demo(context: typer.Context) -> None:
     """Trains and generates on device npu, and compares with PyTorch CPU."""
-    build.build("release")
-    raise typer.Exit(python("examples/demo/demo.py", *context.args))
+    raise typer.Exit(build_and_run("examples/demo/demo.py", *context.args))
 
 
 @app.command(context_settings=PASS_ON)
 def bench(context: typer.Context, topic: Annotated[str | None, typer.Argument()] = None) -> None:
     """Ratios against rivals, measured in one run; without a topic, lists them."""
-    topics = sorted(
-        path.stem for path in (ROOT / "bench").glob("*.py") if '__name__ == "__main__"' in path.read_text()
-    )
-    if topic in (None, "--help"):
-        typer.echo("\n".join(topics))
+    topics = bench_topics()
+    if topic in (None, "-h", "--help"):
+        typer.echo("\n".join(f"{name:<10}{what}" for name, what in topics.items()))
         return
     if topic not in topics:
         raise typer.BadParameter(f"'{topic}' is not one of {', '.join(topics)}", param_hint="topic")
-    build.build("release")
-    raise typer.Exit(python(f"bench/{topic}.py", *context.args))
+    raise typer.Exit(build_and_run(f"bench/{topic}.py", *context.args))
 
 
 @app.command(context_settings=PASS_ON)
 def conformance(context: typer.Context) -> None:
     """PyTorch's operator database on npu against the CPU; `-k NAME` takes a part of it."""
-    build.build("release")
-    raise typer.Exit(python("-m", "conformance", *context.args))
+    raise typer.Exit(build_and_run("-m", "conformance", *context.args))
 
 
 @app.command()

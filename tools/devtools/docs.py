@@ -58,7 +58,7 @@ def acl_table() -> str:
     headers = re.findall(r"^## (\S+): (\d+) of (\d+) supported", support, re.M)
     return "\n".join(
         [
-            "| header | supported | functions |",
+            "| header | supported | declared |",
             "|---|---|---|",
             *(f"| {h} | {n} | {m} |" for h, n, m in headers),
         ]

@@ -2,11 +2,15 @@
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/util/Exception.h>
+#include <c10/util/env.h>
 
 #include <mutex>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <unordered_set>
 
+#include "base/error.h"
 #include "base/options.h"
 #include "runtime/block_pool.h"
 
@@ -74,6 +78,42 @@ void adopt_settings() {
   });
 }
 
+std::string accepted_keys() {
+  const auto& keys = AcceleratorAllocatorConfig::getKeys();
+  std::string list;
+  for (const std::string& key : std::set<std::string>(keys.begin(), keys.end()))
+    list += (list.empty() ? "" : ", ") + key;
+  return list;
+}
+
+/// Raises kInvalidArgument for what PyTorch's parser found in `variable`.
+[[noreturn]] void refuse(const char* variable, const std::string& text, const std::string& why) {
+  anynpu::raise(anynpu::ErrorCode::kInvalidArgument, variable, " is '", text, "', which cannot be read (",
+                why, "); key:value,… is accepted, with the keys ", accepted_keys());
+}
+
+/// The variable that PyTorch reads settings from at first: the newest of its names that is set.
+const char* variable_of_all_devices() {
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"})
+    if (c10::utils::has_env(name)) return name;
+  return "PYTORCH_ALLOC_CONF";
+}
+
+/// Runs `parse`, which reads the settings in `variable`.
+template <class F>
+void read_settings(const char* variable, const std::string& text, F parse) {
+  constexpr const char* kNoValue = "a value is missing or is not a number";
+  try {
+    parse();
+  } catch (const c10::ValueError& error) {
+    refuse(variable, text, error.msg());
+  } catch (const c10::Error&) {  // an assertion of the parser's, at the end of the text
+    refuse(variable, text, kNoValue);
+  } catch (const std::logic_error&) {  // std::stoull's and std::stod's
+    refuse(variable, text, kNoValue);
+  }
+}
+
 }  // namespace
 
 void load_allocator_settings() {
@@ -83,11 +123,10 @@ void load_allocator_settings() {
         adopt_settings();
       },
       keys_of_npu());
-  if (const std::string text = kAllocConf.text(); !text.empty()) {
-    c10::CachingAllocator::setAllocatorSettings(text);
-  } else {
-    adopt_settings();
-  }
+  const char* of_all_devices = variable_of_all_devices();
+  read_settings(of_all_devices, c10::utils::get_env(of_all_devices).value_or(""), adopt_settings);
+  if (const std::string text = kAllocConf.text(); !text.empty())
+    read_settings(kAllocConf.name(), text, [&] { c10::CachingAllocator::setAllocatorSettings(text); });
 }
 
 void enable_caching(bool enabled) {

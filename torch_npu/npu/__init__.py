@@ -117,6 +117,11 @@ __all__ = [name for name in dir() if not name.startswith("_") and name not in ("
 def __getattr__(name):
     if name == "_initialized":  # torch.utils.checkpoint saves random states only where it is true
         return is_initialized()
+    if name in ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen"):
+        # Not before inductor, which takes these, is imported.
+        from torch_npu.npu import _inductor
+
+        return getattr(_inductor, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

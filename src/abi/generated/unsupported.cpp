@@ -11,7 +11,7 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-using anynpu::abi::unsupported;
+using namespace anynpu::abi;
 
 extern "C" {
 
@@ -365,21 +365,23 @@ aclError aclopExecute(const char* opType, int numInputs, const aclTensorDesc* co
                       const aclDataBuffer* const inputs[], int numOutputs,
                       const aclTensorDesc* const outputDesc[], aclDataBuffer* const outputs[],
                       const aclopAttr* attr, aclrtStream stream) {
-  unsupported("aclopExecute", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopExecute", opType, "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
 aclError aclopExecuteV2(const char* opType, int numInputs, aclTensorDesc* inputDesc[],
                         aclDataBuffer* inputs[], int numOutputs, aclTensorDesc* outputDesc[],
                         aclDataBuffer* outputs[], aclopAttr* attr, aclrtStream stream) {
-  unsupported("aclopExecuteV2", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopExecuteV2", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
 aclError aclopCreateHandle(const char* opType, int numInputs, const aclTensorDesc* const inputDesc[],
                            int numOutputs, const aclTensorDesc* const outputDesc[], const aclopAttr* opAttr,
                            aclopHandle** handle) {
-  unsupported("aclopCreateHandle", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopCreateHandle", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -407,17 +409,20 @@ aclError aclopCreateHandleForCast(aclTensorDesc* srcDesc, aclTensorDesc* dstDesc
 
 aclError aclopCreateKernel(const char* opType, const char* kernelId, const char* kernelName, void* binData,
                            int binSize, aclopEngineType enginetype, aclDataDeallocator deallocator) {
-  unsupported("aclopCreateKernel", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopCreateKernel", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
 aclError aclopRegisterCompileFunc(const char* opType, aclopCompileFunc func) {
-  unsupported("aclopRegisterCompileFunc", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopRegisterCompileFunc", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
 aclError aclopUnregisterCompileFunc(const char* opType) {
-  unsupported("aclopUnregisterCompileFunc", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopUnregisterCompileFunc", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -435,7 +440,8 @@ aclError aclopSetKernelWorkspaceSizes(aclopKernelDesc* kernelDesc, int numWorksp
 
 aclError aclopUpdateParams(const char* opType, int numInputs, const aclTensorDesc* const inputDesc[],
                            int numOutputs, const aclTensorDesc* const outputDesc[], const aclopAttr* attr) {
-  unsupported("aclopUpdateParams", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopUpdateParams", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -447,7 +453,8 @@ aclError aclopSetMaxOpQueueNum(uint64_t maxOpNum) {
 aclError aclopInferShape(const char* opType, int numInputs, aclTensorDesc* inputDesc[],
                          aclDataBuffer* inputs[], int numOutputs, aclTensorDesc* outputDesc[],
                          aclopAttr* attr) {
-  unsupported("aclopInferShape", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopInferShape", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 

@@ -5,7 +5,7 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-using anynpu::abi::unsupported;
+using namespace anynpu::abi;
 
 extern "C" {
 

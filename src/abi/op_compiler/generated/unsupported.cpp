@@ -5,14 +5,14 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-using anynpu::abi::unsupported;
+using namespace anynpu::abi;
 
 extern "C" {
 
 aclError aclopCompile(const char* opType, int numInputs, const aclTensorDesc* const inputDesc[],
                       int numOutputs, const aclTensorDesc* const outputDesc[], const aclopAttr* attr,
                       aclopEngineType engineType, aclopCompileType compileFlag, const char* opPath) {
-  unsupported("aclopCompile", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopCompile", opType, "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -21,7 +21,8 @@ aclError aclopCompileAndExecute(const char* opType, int numInputs, const aclTens
                                 const aclTensorDesc* const outputDesc[], aclDataBuffer* const outputs[],
                                 const aclopAttr* attr, aclopEngineType engineType,
                                 aclopCompileType compileFlag, const char* opPath, aclrtStream stream) {
-  unsupported("aclopCompileAndExecute", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopCompileAndExecute", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -29,7 +30,8 @@ aclError aclopCompileAndExecuteV2(const char* opType, int numInputs, aclTensorDe
                                   aclDataBuffer* inputs[], int numOutputs, aclTensorDesc* outputDesc[],
                                   aclDataBuffer* outputs[], aclopAttr* attr, aclopEngineType engineType,
                                   aclopCompileType compileFlag, const char* opPath, aclrtStream stream) {
-  unsupported("aclopCompileAndExecuteV2", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclopCompileAndExecuteV2", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
@@ -43,7 +45,8 @@ aclError aclGenGraphAndDumpForOp(const char* opType, int numInputs, const aclTen
                                  const aclTensorDesc* const outputDesc[], aclDataBuffer* const outputs[],
                                  const aclopAttr* attr, aclopEngineType engineType, const char* graphDumpPath,
                                  const aclGraphDumpOption* graphDumpOpt) {
-  unsupported("aclGenGraphAndDumpForOp", "operators by name (aclop) are not built, those of aclnn are");
+  unsupported_operator("aclGenGraphAndDumpForOp", opType,
+                       "operators by name (aclop) are not built, those of aclnn are");
   return ACL_ERROR_FEATURE_UNSUPPORTED;
 }
 
