@@ -98,6 +98,7 @@ tile::Kernel elementwise_kernel(const ElementwiseCall& call) {
   const DType compute = compute_type(call.common);
   const size_t results = results_of(call.op);
   std::vector<int> buffers;  // of results
+  buffers.reserve(results);
   for (size_t i = 0; i < results; ++i)
     buffers.push_back(block.add_buffer(results == 1 ? "result" : concat("y", i), call.operands[i]));
   std::vector<Expr> arguments;

@@ -91,7 +91,7 @@ std::vector<Place> places_in(const Grid& grid, const Index& row) {
   return places;
 }
 
-std::vector<Place> after(Place outermost, const std::vector<Place>& places) {
+std::vector<Place> after(const Place& outermost, const std::vector<Place>& places) {
   std::vector<Place> all = {outermost};
   all.insert(all.end(), places.begin(), places.end());
   return all;
@@ -107,7 +107,8 @@ tile::Kernel reading_kernel(const Coalesced& call) {
   const int values = add_buffer(builder, "values", Use::kWritten, call.values, grid),
             index = add_buffer(builder, "index", Use::kRead, call.index, grid),
             indexed = add_buffer(builder, "indexed", Use::kRead, call.indexed, grid, positions);
-  const Index rows = dims > 1 ? grid.count(1) : Index(1), cols = grid.count(0);
+  const Index rows = dims > 1 ? grid.count(1) : Index(1);
+  const Index& cols = grid.count(0);
   if (call.by_rows()) {
     builder.loop(0, rows, 1, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
       const auto places = places_in(grid, row);
@@ -134,7 +135,7 @@ tile::Kernel adding_kernel(const Coalesced& call) {
   const DType index_type = call.index.dtype;
   const Expr skipped = builder.scalar("skipped", index_type);
   const auto places = places_in(grid, 0);
-  const Index cols = grid.count(0);
+  const Index& cols = grid.count(0);
   builder.loop(0, length, 1, {}, [&](const Index& i, const auto&) -> std::vector<Expr> {
     const Expr position = builder.load(index, after(i, places), 1, call.by_rows() ? Index(1) : cols);
     const auto add = [&](const Index&, const auto&) -> std::vector<Expr> {
