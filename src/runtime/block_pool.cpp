@@ -149,19 +149,41 @@ BlockPool::~BlockPool() {
     }
 }
 
+class BlockPool::Lock {
+ public:
+  explicit Lock(BlockPool& pool) : pool_(pool), lock_(pool.mutex_) {}
+  ~Lock() {
+    const std::vector<char*> released = std::exchange(pool_.released_, {});
+    lock_.unlock();
+    for (char* address : released)
+      Device::after_work([&arena = pool_.arena_, address] { arena.free(address); });
+  }
+  Lock(const Lock&) = delete;
+
+ private:
+  BlockPool& pool_;
+  std::unique_lock<std::mutex> lock_;
+};
+
 // [docs:block-allocate]
 Block* BlockPool::allocate(size_t requested, uint64_t stream, uint64_t group, PoolNote note) {
   if (requested == 0) return nullptr;
-  std::lock_guard lock(mutex_);
-  if (requested > MemoryBudget::instance().total()) raise_out_of_memory(requested, stream, group, note);
-  const size_t size = block_size(requested, settings().roundup_power2_divisions);
-  const MemoryKind kind = size <= kSmallLimit ? kSmallBlocks : kLargeBlocks;
-  if (!deferred_.empty()) collect_deferred();
-  Block* block = bins(stream, group, kind).find(size);
-  if (block == nullptr || !may_take(*block, size))
-    block = new_segment_or_make_room(size, stream, group, kind);
-  if (block == nullptr) raise_out_of_memory(requested, stream, group, note);
-  return give_out(block, size, requested, std::move(note));
+  for (bool again = false;; again = true) {
+    {
+      Lock lock(*this);
+      if (requested > MemoryBudget::instance().total()) raise_out_of_memory(requested, stream, group, note);
+      const size_t size = block_size(requested, settings().roundup_power2_divisions);
+      const MemoryKind kind = size <= kSmallLimit ? kSmallBlocks : kLargeBlocks;
+      if (!deferred_.empty()) collect_deferred();
+      Block* block = bins(stream, group, kind).find(size);
+      if (block == nullptr || !may_take(*block, size)) block = segment_if_possible(size, stream, group, kind);
+      if (block != nullptr) return give_out(block, size, requested, std::move(note));
+      if (again) raise_out_of_memory(requested, stream, group, note);
+      ++stats_.num_alloc_retries;
+      release_unused_locked();
+    }
+    Device::wait_for_after_work(kFreeingLimit);
+  }
 }
 // [/docs]
 
@@ -172,7 +194,7 @@ void BlockPool::free(Block* block, const PoolNote& note) {
     for (const auto& stream : block->other_streams) until.push_back(stream->record());
   std::erase_if(until, [](const auto& point) { return point->done(); });
 
-  std::lock_guard lock(mutex_);
+  Lock lock(*this);
   const MemoryKind kind = block->segment->kind;
   tell(PoolEvent::kFreeRequested, *block->segment, block->address, block->requested, note);
   block->other_streams.clear();
@@ -202,7 +224,7 @@ void BlockPool::rest_until(Block* block, std::shared_ptr<Recording> end) {
 }
 
 void BlockPool::collect() {
-  std::lock_guard lock(mutex_);
+  Lock lock(*this);
   collect_deferred();
 }
 
@@ -222,7 +244,7 @@ Block* BlockPool::find(const void* address) const {
 }
 
 void BlockPool::release_unused(uint64_t group) {
-  std::lock_guard lock(mutex_);
+  Lock lock(*this);
   collect_deferred();
   std::erase_if(segments_, [&](auto& entry) {
     const Segment& segment = *entry.second;
@@ -376,19 +398,13 @@ void BlockPool::count_segment(const Segment& segment, int sign) {
 }
 
 /// A block of a new segment; null where there is no room for one.
-Block* BlockPool::new_segment_or_make_room(size_t size, uint64_t stream, uint64_t group, MemoryKind kind) {
-  const auto try_once = [&]() -> Block* {
-    try {
-      return new_segment(size, stream, group, kind);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kOutOfMemory) throw;
-      return nullptr;
-    }
-  };
-  if (Block* block = try_once()) return block;
-  ++stats_.num_alloc_retries;
-  release_unused_locked();
-  return try_once();
+Block* BlockPool::segment_if_possible(size_t size, uint64_t stream, uint64_t group, MemoryKind kind) {
+  try {
+    return new_segment(size, stream, group, kind);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    return nullptr;
+  }
 }
 
 /// Takes back the freed blocks whose other streams are done with them.
@@ -434,7 +450,7 @@ bool BlockPool::release_if_unused(Segment& segment) {
   unlink(block);
   ++stats_.num_device_free;
   count_segment(segment, -1);
-  arena_.free(block->address);
+  released_.push_back(block->address);  // which queued work may still use
   delete block;
   return true;
 }

@@ -104,8 +104,8 @@ class BlockPool {
   static BlockPool& pool_of(const Block* block);
   Block* find(const void* address) const;  ///< the allocated block that starts there, or null; not fast
 
-  /// Gives segments without allocated blocks back to the arena: those of `group`; for 0 all but those of
-  /// groups that live.
+  /// Gives segments without allocated blocks back to the arena, when the work that streams have now is done
+  /// (see Device::after_work): those of `group`; for 0 all but those of groups that live.
   void release_unused(uint64_t group = 0);
   void drop_group(uint64_t group);  ///< nothing is allocated in it any more
   MemoryStats stats() const;
@@ -143,6 +143,10 @@ class BlockPool {
     std::vector<std::shared_ptr<Recording>> until;
   };
 
+  /// Holds the pool's mutex. When it ends, memory of segments that were released meanwhile goes back to the
+  /// arena.
+  class Lock;
+
   Bins& bins(uint64_t stream, uint64_t group, MemoryKind kind);
   void link(Block* block);
   void unlink(Block* block);
@@ -151,7 +155,7 @@ class BlockPool {
   void merge_with_next(Block* block);
   Block* new_block(Segment* segment, char* address, size_t size);
   Block* new_segment(size_t size, uint64_t stream, uint64_t group, MemoryKind kind);
-  Block* new_segment_or_make_room(size_t size, uint64_t stream, uint64_t group, MemoryKind kind);
+  Block* segment_if_possible(size_t size, uint64_t stream, uint64_t group, MemoryKind kind);
   [[noreturn]] void raise_out_of_memory(size_t size, uint64_t stream, uint64_t group, const PoolNote& note);
   std::string largest_holders() const;
   void collect_deferred();
@@ -171,8 +175,9 @@ class BlockPool {
   std::map<const char*, std::unique_ptr<Segment>> segments_;  // by address
   std::vector<std::unique_ptr<Block>> spare_;                 // Block objects to use again
   std::vector<Deferred> deferred_;
-  std::set<uint64_t> groups_;  // that live
-  uint64_t unused_count_ = 0;  // how often a segment lost its last block
+  std::vector<char*> released_;  // memory of segments, on its way back to the arena
+  std::set<uint64_t> groups_;    // that live
+  uint64_t unused_count_ = 0;    // how often a segment lost its last block
   PoolObserver observer_;
   double fraction_ = 1.0;
   MemoryStats stats_;

@@ -162,7 +162,7 @@ void Device::after_work(UniqueFunction function) {
     const Device* device = place.load(std::memory_order_acquire);
     if (device == nullptr) continue;
     for (const auto& stream : device->live_streams()) {
-      if (stream->idle()) continue;
+      if (stream->idle_but_for_caller()) continue;
       if (after == nullptr) after = Stream::create(device->index());
       after->wait(stream->record());
     }

@@ -70,7 +70,8 @@ class Device {
   /// Drops queued work, waits for the running, and gives all memory back that no live pool block holds.
   void reset();
 
-  /// Calls `function`, which must not throw, once the work that all streams of all devices have now is done:
+  /// Calls `function`, which must not throw, once the work that all streams of all devices have now is done,
+  /// but for the task that calls this:
   /// a stream may use the memory of any device. At once when there is none, and in a fork of a process with
   /// devices; never when the process is exiting, because a task may have been left at work. Does not wait.
   static void after_work(UniqueFunction function);

@@ -258,6 +258,11 @@ bool Stream::idle() const {
   return finished_ == enqueued_;
 }
 
+bool Stream::idle_but_for_caller() const {
+  std::lock_guard lock(mutex_);
+  return finished_ + (Running::in_stream(id_) ? 1 : 0) >= enqueued_;
+}
+
 bool Stream::synchronize(std::optional<Duration> limit) {
   Running::require_outside_stream(id_, "synchronize");
   Lock lock = lock_usable();

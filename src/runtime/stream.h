@@ -73,6 +73,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::shared_ptr<Recording> record(std::function<void()> then = {});
 
   bool idle() const;  ///< all work enqueued so far is done
+  /// The same, but for the task that the calling thread is running.
+  bool idle_but_for_caller() const;
   /// Blocks until the work enqueued before the call is done, at most `limit` when given; false when the limit
   /// passed. Raises the first error of the stream and clears it. The waiting thread runs kShort tasks itself.
   bool synchronize(std::optional<Duration> limit = std::nullopt);

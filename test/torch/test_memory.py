@@ -479,3 +479,20 @@ def test_settings_change_at_run_time():
         torch.npu.memory._snapshot()["allocator_settings"]["large_segment_size"]
         == before["large_segment_size"]
     )
+
+
+@pytest.mark.parametrize("settings", ("", "ANYNPU_DEBUG_MEMORY=1", "ANYNPU_MEMORY=64M"))
+def test_memory_stays_while_queued_work_uses_it(fresh_python, settings):
+    """Also where nothing holds it any more: it goes back when its stream is done."""
+    environment = dict([settings.split("=")]) if settings else {}
+    program = """
+import torch
+for _ in range(20):
+    x = torch.rand(4 << 20, device="npu")
+    y = torch.tanh(x)
+    del x, y
+    torch.npu.empty_cache()
+assert torch.npu.memory_reserved() == 0
+print(torch.rand(4 << 20, device="npu").sum().isfinite().item())
+"""
+    assert fresh_python(program, env=environment).stdout == "True\n"

@@ -75,6 +75,10 @@ struct NpuAllocator final : c10::DeviceAllocator {
                 ") is not the id of a torch.npu.MemPool");
     for (c10::DeviceIndex index = 0; index < device_count(); ++index)
       if (is_started(index)) pool_of(index).release_unused(pool.second);
+    if (initialized())
+      npu_call([] {
+        wait_until([](anynpu::Duration limit) { return anynpu::Device::wait_for_after_work(limit); });
+      });
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
