@@ -135,11 +135,15 @@ def test_a_tensor_that_is_input_and_output_is_one_for_the_kernel(write):
 def test_a_storage_without_memory_is_an_error_and_not_a_crash():
     x = arange(4)
     x.untyped_storage().resize_(0)
+    first = torch.zeros(1, dtype=torch.long, device="npu")
     uses = (
-        torch.erfinv, torch.exp, torch.sum, torch.clone, lambda x: torch.softmax(x, 0), lambda x: x.uniform_(),
-        lambda x: torch.cat([x, x]), lambda x: x.index_select(0, torch.zeros(1, dtype=torch.long, device="npu")),
-        lambda x: torch._foreach_add([x], 1), lambda x: x.half(), lambda x: x.cpu(),
-    )  # fmt: skip
+        *(torch.erfinv, torch.exp, torch.sum, torch.clone, torch.Tensor.uniform_, torch.Tensor.half),
+        lambda x: torch.softmax(x, 0),
+        lambda x: torch.cat([x, x]),
+        lambda x: x.index_select(0, first),
+        lambda x: torch._foreach_add([x], 1),
+        lambda x: x.cpu(),
+    )
     for use in uses:
         with pytest.raises(RuntimeError, match="memory was given back"):
             use(x)
