@@ -184,10 +184,11 @@ Launch prepare(const LineOp& op, DType common, std::span<const View> views, size
   for (size_t i = 0; i < lines.size(); ++i) {
     View& view = lines[i];
     if (view.sizes.empty()) view = {view.dtype, view.data, {1}, {1}};
-    // A stride of 0 says of a result that it has one element for a line, not that lines have one.
-    const bool whole = i < op.formula.results && (op.short_results >> i & 1) == 0;
-    if (whole && view.sizes[dim] == 1) view.strides[dim] = 1;
-    if (view.sizes[dim] == 0) view.strides[dim] = 1;  // nor has one without elements the one that it repeats
+    // A stride of 0 says that there is one element for a line: of a result whose lines are whole not even
+    // where they have one, and of an operand not where they have none to repeat.
+    const bool result = i < op.formula.results;
+    const auto for_line = result ? op.short_results >> i : op.one_for_line >> (i - op.formula.results);
+    if ((for_line & 1) == 0 && view.sizes[dim] == (result ? 1 : 0)) view.strides[dim] = 1;
   }
   const Iteration across(lines, dim);
   const std::vector<tile::Literal> literals(numbers.begin(), numbers.end());

@@ -288,3 +288,11 @@ def test_a_sum_has_the_same_bits_however_it_lies():
         assert whole.equal(x.sum()) and x.mean().equal(whole / x.numel())
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_repeated_dimension_without_elements_is_reduced_to_nothing():
+    x = torch.ones((), device="npu").expand(2, 0)
+    for reduce, expected in ((torch.sum, 0), (torch.prod, 1)):
+        result = torch.full((2,), 7.0, device="npu")
+        reduce(x, 1, out=result)
+        assert result.tolist() == [expected] * 2
