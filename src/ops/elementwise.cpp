@@ -176,14 +176,17 @@ Launch launch_of(const ElementwiseCall& call, int64_t cols, int64_t elements_of_
   const int64_t blocks =
       add_grid(arguments, call.sizes, std::span(parts).first(std::min<size_t>(call.sizes.size(), 2)));
   double elements = 1, bytes = 0;
-  std::vector<int64_t> strides;
   for (const int64_t size : call.sizes) elements *= static_cast<double>(size);
   for (size_t i = 0; i < call.operands.size(); ++i) {
     const Operand& operand = call.operands[i];
     if (is_number(operand)) continue;
-    strides.assign(operand.strides.begin(), operand.strides.end());
-    if (is_turned(call, i)) std::swap(strides[0], strides[1]);
-    add_buffer(arguments, operand, strides);
+    if (is_turned(call, i)) {
+      std::vector<int64_t> strides(operand.strides.begin(), operand.strides.end());
+      std::swap(strides[0], strides[1]);
+      add_buffer(arguments, operand, strides);
+    } else {
+      add_buffer(arguments, operand, operand.strides);
+    }
     bytes += elements * static_cast<double>(tile::size_of(operand.dtype));
   }
   const DType compute = compute_type(call.common);

@@ -153,10 +153,12 @@ class BlockPool::Lock {
  public:
   explicit Lock(BlockPool& pool) : pool_(pool), lock_(pool.mutex_) {}
   ~Lock() {
-    const std::vector<char*> released = std::exchange(pool_.released_, {});
-    lock_.unlock();
-    for (char* address : released)
-      Device::after_work([&arena = pool_.arena_, address] { arena.free(address); });
+    if (pool_.released_.empty()) return;
+    std::vector<char*> released = std::exchange(pool_.released_, {});
+    lock_.unlock();  // streams have locks of their own
+    Device::after_work([&arena = pool_.arena_, released = std::move(released)] {
+      for (char* address : released) arena.free(address);
+    });
   }
   Lock(const Lock&) = delete;
 
