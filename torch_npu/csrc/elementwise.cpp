@@ -7,7 +7,8 @@
 
 #include "torch_npu/csrc/alias.h"
 #include "torch_npu/csrc/dtypes.h"
-#include "torch_npu/csrc/kernel_call.h"
+#include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
 namespace {
@@ -133,8 +134,7 @@ std::optional<ElementwisePlan> ElementwisePlan::make(const Elementwise& op, cons
 }
 
 void ElementwisePlan::launch(OpCounter& counter) {
-  counter.count_native();
-  if (iterator_.numel() == 0) return;
+  if (iterator_.numel() == 0) return counter.count_native();
   static constexpr int64_t kOne = 1, kNoStride = 0;
   const bool scalar = iterator_.ndim() == 0;
   c10::SmallVector<Operand, 6> operands;
@@ -156,9 +156,7 @@ void ElementwisePlan::launch(OpCounter& counter) {
       .sizes = scalar ? std::span(&kOne, 1) : span_of(iterator_.shape()),
       .operands = operands,
       .numbers = numbers_};
-  anynpu::Stream& stream = current_runtime_stream(iterator_.tensor(0).device());
-  const anynpu::TaskLabel label(counter.name.c_str());
-  launch_kernel(stream, npu_call([&] { return prepare(call); }));
+  enqueue_native(npu_call([&] { return prepare(call); }), result(), counter);
 }
 
 }  // namespace torch_npu

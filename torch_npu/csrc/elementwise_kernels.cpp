@@ -1,14 +1,13 @@
 #include <ATen/ScalarOps.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "torch_npu/csrc/elementwise.h"
-#include "torch_npu/csrc/fallback.h"
+#include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
 namespace {
@@ -17,7 +16,6 @@ using anynpu::ops::Elementwise;
 using at::Tensor;
 using c10::IValue;
 using c10::TypeKind;
-using torch::jit::Stack;
 
 /// What the arguments of an overload are to its operator.
 struct Signature {
@@ -90,38 +88,38 @@ Tensor as_operand(const IValue& value) {
   return value.isTensor() ? value.toTensor() : at::native::wrapped_scalar_tensor(value.toScalar());
 }
 
-/// One overload of ATen's as a kernel.
-class ElementwiseKernel : public c10::OperatorKernel {
+/// The kernel of one overload of ATen's.
+class ElementwiseKernel {
  public:
-  ElementwiseKernel(const Elementwise& op, Signature signature, const std::string& name)
-      : op_(op), signature_(std::move(signature)), counter_(op_counter(name)) {}
+  ElementwiseKernel(const Elementwise& op, Signature signature) : op_(op), signature_(std::move(signature)) {}
 
-  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
-    const auto arguments = torch::jit::last(*stack, signature_.arguments);
-    const auto choice = chosen(arguments);
-    const auto calls = choice ? calls_of(arguments) : std::nullopt;
-    c10::SmallVector<ElementwisePlan, 1> plans;
-    for (size_t i = 0; calls && i < *calls; ++i)
-      if (auto plan = ElementwisePlan::make(op_, arguments_of(arguments, i, *choice)))
-        plans.push_back(std::move(*plan));
-    if (!calls || plans.size() != *calls) return fallback(handle, keys, stack);
-    for (ElementwisePlan& plan : plans) plan.launch(counter_);
-    finish(plans, *stack);
-  }
+  Results operator()(Arguments arguments, OpCounter& counter) const;
 
  private:
-  std::optional<size_t> chosen(at::ArrayRef<IValue> arguments) const;
+  std::optional<size_t> chosen(Arguments arguments) const;
   /// How many calls for tensors it is; nothing where lists disagree.
-  std::optional<size_t> calls_of(at::ArrayRef<IValue> arguments) const;
-  ElementwisePlan::Arguments arguments_of(at::ArrayRef<IValue> arguments, size_t call, size_t choice) const;
-  void finish(at::ArrayRef<ElementwisePlan> plans, Stack& stack) const;
+  std::optional<size_t> calls_of(Arguments arguments) const;
+  ElementwisePlan::Arguments arguments_of(Arguments arguments, size_t call, size_t choice) const;
+  Results results_of(Arguments arguments, at::ArrayRef<ElementwisePlan> plans) const;
 
   const Elementwise& op_;
   const Signature signature_;
-  OpCounter& counter_;
 };
 
-std::optional<size_t> ElementwiseKernel::chosen(at::ArrayRef<IValue> arguments) const {
+Results ElementwiseKernel::operator()(Arguments arguments, OpCounter& counter) const {
+  const auto choice = chosen(arguments), calls = calls_of(arguments);
+  if (!choice || !calls) return std::nullopt;
+  c10::SmallVector<ElementwisePlan, 1> plans;
+  for (size_t i = 0; i < *calls; ++i) {
+    auto plan = ElementwisePlan::make(op_, arguments_of(arguments, i, *choice));
+    if (!plan) return std::nullopt;
+    plans.push_back(std::move(*plan));
+  }
+  for (ElementwisePlan& plan : plans) plan.launch(counter);
+  return results_of(arguments, plans);
+}
+
+std::optional<size_t> ElementwiseKernel::chosen(Arguments arguments) const {
   if (!signature_.choice) return 0;
   const auto& values = op_.choice->values;
   const auto found = std::find(values.begin(), values.end(), arguments[*signature_.choice].toStringView());
@@ -129,7 +127,7 @@ std::optional<size_t> ElementwiseKernel::chosen(at::ArrayRef<IValue> arguments) 
   return static_cast<size_t>(found - values.begin());
 }
 
-std::optional<size_t> ElementwiseKernel::calls_of(at::ArrayRef<IValue> arguments) const {
+std::optional<size_t> ElementwiseKernel::calls_of(Arguments arguments) const {
   if (!signature_.lists) return 1;
   const size_t calls = arguments[0].toListRef().size();
   if (calls == 0) return std::nullopt;
@@ -140,7 +138,7 @@ std::optional<size_t> ElementwiseKernel::calls_of(at::ArrayRef<IValue> arguments
   return calls;
 }
 
-ElementwisePlan::Arguments ElementwiseKernel::arguments_of(at::ArrayRef<IValue> arguments, size_t call,
+ElementwisePlan::Arguments ElementwiseKernel::arguments_of(Arguments arguments, size_t call,
                                                            size_t choice) const {
   ElementwisePlan::Arguments made;
   made.choice = choice;
@@ -155,18 +153,16 @@ ElementwisePlan::Arguments ElementwiseKernel::arguments_of(at::ArrayRef<IValue> 
   return made;
 }
 
-void ElementwiseKernel::finish(at::ArrayRef<ElementwisePlan> plans, Stack& stack) const {
-  std::optional<IValue> results;
+Results ElementwiseKernel::results_of(Arguments arguments, at::ArrayRef<ElementwisePlan> plans) const {
+  Results results(std::in_place);
   if (!signature_.lists) {
-    results = signature_.out ? torch::jit::last(stack, signature_.arguments)[*signature_.out]
-                             : IValue(plans[0].result());
+    results->push_back(signature_.out ? arguments[*signature_.out] : IValue(plans[0].result()));
   } else if (signature_.returns) {
     c10::List<Tensor> list;
     for (const ElementwisePlan& plan : plans) list.push_back(plan.result());
-    results = std::move(list);
+    results->emplace_back(std::move(list));
   }
-  torch::jit::drop(stack, signature_.arguments);
-  if (results) torch::jit::push(stack, std::move(*results));
+  return results;
 }
 
 }  // namespace
@@ -184,9 +180,7 @@ bool register_elementwise(torch::Library& aten, const c10::OperatorHandle& op) {
   auto signature = Signature::of(*row->second, op.schema());
   // A composite of one tensor calls an operator that has a kernel; one of lists calls it for each tensor.
   if (!signature || (!signature->lists && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU))) return false;
-  const std::string name = c10::toString(op.operator_name());
-  aten.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ElementwiseKernel>(
-                              *row->second, std::move(*signature), name)));
+  add_native(aten, c10::toString(op.operator_name()), ElementwiseKernel(*row->second, std::move(*signature)));
   return true;
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,7 +13,6 @@
 #include "ops/reduce/reduction.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
-#include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
@@ -27,7 +25,6 @@ using anynpu::ops::View;
 using anynpu::tile::DType;
 using at::Tensor;
 using c10::IValue;
-using torch::jit::Stack;
 using Tensors = c10::SmallVector<Tensor, 2>;
 
 /// What the arguments of an overload are to its operator.
@@ -78,29 +75,22 @@ std::optional<Signature> Signature::of(const LineOp& op, const c10::FunctionSche
   return fits ? std::optional(std::move(signature)) : std::nullopt;
 }
 
-/// One overload of ATen's as a kernel.
-class LineKernel : public c10::OperatorKernel {
+/// The kernel of one overload of ATen's.
+class LineKernel {
  public:
-  LineKernel(const LineOp& op, Signature signature, const std::string& name)
-      : op_(op), signature_(std::move(signature)), counter_(op_counter(name)) {}
+  LineKernel(const LineOp& op, Signature signature) : op_(op), signature_(std::move(signature)) {}
 
-  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
-    auto results = compute(torch::jit::last(*stack, signature_.arguments));
-    if (!results) return fallback(handle, keys, stack);
-    torch::jit::drop(*stack, signature_.arguments);
-    for (Tensor& result : *results) torch::jit::push(*stack, std::move(result));
-  }
+  Results operator()(Arguments arguments, OpCounter& counter) const;
 
  private:
-  /// Nothing where there is no kernel for such arguments.
-  std::optional<Tensors> compute(Arguments arguments) const;
   bool takes(const Tensor& operand, const Tensor& first) const;
   std::optional<Dims> dims(Arguments arguments, int64_t count) const;
   std::optional<c10::ScalarType> common_type(Arguments arguments, const Tensor& operand) const;
   c10::ScalarType type_of_result(size_t i, c10::ScalarType common) const;
   std::optional<Tensors> results(Arguments arguments, const Tensor& operand, at::IntArrayRef sizes,
                                  c10::ScalarType common) const;
-  void launch(at::ArrayRef<Tensor> results, Arguments arguments, Dims over, DType common) const;
+  void launch(at::ArrayRef<Tensor> results, Arguments arguments, Dims over, DType common,
+              OpCounter& counter) const;
 
   const Tensor& operand(Arguments arguments, size_t i) const {
     return arguments[signature_.operands[i]].toTensor();
@@ -111,7 +101,6 @@ class LineKernel : public c10::OperatorKernel {
 
   const LineOp& op_;
   const Signature signature_;
-  OpCounter& counter_;
 };
 
 bool LineKernel::takes(const Tensor& operand, const Tensor& first) const {
@@ -198,7 +187,7 @@ std::optional<Tensors> LineKernel::results(Arguments arguments, const Tensor& op
   return results;
 }
 
-std::optional<Tensors> LineKernel::compute(Arguments arguments) const {
+Results LineKernel::operator()(Arguments arguments, OpCounter& counter) const {
   const Tensor& x = operand(arguments, 0);
   if (x.dim() > static_cast<int64_t>(Dims().size())) return std::nullopt;
   for (size_t i = 0; i < signature_.operands.size(); ++i)
@@ -213,11 +202,13 @@ std::optional<Tensors> LineKernel::compute(Arguments arguments) const {
   const auto sizes = op_.reduces() ? anynpu::ops::reduced_sizes(of_operand, *over, keep) : x.sizes().vec();
   if (x.numel() == 0 && !op_.of_nothing) return std::nullopt;
   auto made = results(arguments, x, sizes, *type);
-  if (made && made->front().numel() != 0) launch(*made, arguments, *over, *common);
-  return made;
+  if (!made) return std::nullopt;
+  if (made->front().numel() != 0) launch(*made, arguments, *over, *common, counter);
+  return Results(std::in_place, made->begin(), made->end());
 }
 
-void LineKernel::launch(at::ArrayRef<Tensor> results, Arguments arguments, Dims over, DType common) const {
+void LineKernel::launch(at::ArrayRef<Tensor> results, Arguments arguments, Dims over, DType common,
+                        OpCounter& counter) const {
   std::vector<View> views;
   for (const Tensor& result : results) views.push_back(view_of(result));
   for (size_t i = 0; i < signature_.operands.size(); ++i) views.push_back(view_of(operand(arguments, i)));
@@ -230,7 +221,7 @@ void LineKernel::launch(at::ArrayRef<Tensor> results, Arguments arguments, Dims 
     const std::span<const View> made(views.data(), results.size());
     return prepare(anynpu::ops::Reduction{op_, common, made, views.back(), over}, temporaries.take());
   });
-  enqueue_native(std::move(launches), results.front(), counter_);
+  enqueue_native(std::move(launches), results.front(), counter);
 }
 
 }  // namespace
@@ -248,9 +239,7 @@ bool register_lines(torch::Library& aten, const c10::OperatorHandle& op) {
     if (!names(row)) continue;
     auto signature = Signature::of(row, op.schema());
     if (!signature) continue;
-    const std::string name = c10::toString(op.operator_name());
-    aten.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(
-                                std::make_unique<LineKernel>(row, std::move(*signature), name)));
+    add_native(aten, c10::toString(op.operator_name()), LineKernel(row, std::move(*signature)));
     return true;
   }
   return false;

@@ -18,27 +18,28 @@ namespace {
 
 class NativeOp : public c10::OperatorKernel {
  public:
-  using Function = Results (*)(Arguments, OpCounter&);
-  NativeOp(Function function, const std::string& name) : function_(function), counter_(op_counter(name)) {}
+  NativeOp(NativeKernel kernel, const std::string& name)
+      : kernel_(std::move(kernel)), counter_(op_counter(name)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const size_t count = op.schema().arguments().size();
-    auto results = function_(torch::jit::last(*stack, count), counter_);
+    auto results = kernel_(torch::jit::last(*stack, count), counter_);
     if (!results) return fallback(op, keys, stack);
     torch::jit::drop(*stack, count);
-    for (at::Tensor& result : *results) torch::jit::push(*stack, std::move(result));
+    for (c10::IValue& result : *results) torch::jit::push(*stack, std::move(result));
   }
 
  private:
-  const Function function_;
+  const NativeKernel kernel_;
   OpCounter& counter_;
 };
 
 }  // namespace
 
-void add_native(torch::Library& aten, const char* name, Results (*function)(Arguments, OpCounter&)) {
-  auto kernel = std::make_unique<NativeOp>(function, std::string("aten::") + name);
-  aten.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+void add_native(torch::Library& aten, const std::string& name, NativeKernel kernel) {
+  const std::string full = name.starts_with("aten::") ? name : "aten::" + name;
+  aten.impl(full.c_str(),
+            torch::CppFunction::makeFromBoxedFunctor(std::make_unique<NativeOp>(std::move(kernel), full)));
 }
 
 void enqueue_native(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter) {

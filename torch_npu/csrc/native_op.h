@@ -5,7 +5,9 @@
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ops/iteration.h"
@@ -15,12 +17,13 @@
 namespace torch_npu {
 
 using Arguments = at::ArrayRef<c10::IValue>;
-/// Results of a call; nothing where there is no kernel for such arguments.
-using Results = std::optional<c10::SmallVector<at::Tensor, 3>>;
+/// What a call returns; nothing where there is no kernel for such arguments.
+using Results = std::optional<c10::SmallVector<c10::IValue, 3>>;
+using NativeKernel = std::function<Results(Arguments, OpCounter&)>;
 
-/// Makes `function` the kernel of ATen's operator `name` on npu; calls that it gives nothing for go to the
-/// fallback as they came.
-void add_native(torch::Library& aten, const char* name, Results (*function)(Arguments, OpCounter&));
+/// Makes `kernel` that of ATen's operator `name`, perhaps with its overload's name, on npu; calls that it
+/// gives nothing for go to the fallback as they came.
+void add_native(torch::Library& aten, const std::string& name, NativeKernel kernel);
 
 /// Enqueues launches on the current stream of the device of `on`, as tasks of that operator.
 void enqueue_native(std::vector<anynpu::ops::Launch> launches, const at::Tensor& on, OpCounter& counter);

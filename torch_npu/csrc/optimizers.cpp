@@ -37,7 +37,6 @@ enum Argument : size_t {
 c10::SmallVector<Scalar, 2> adam_numbers(Arguments arguments) {
   const double beta1 = arguments[kBeta1].toDouble(), beta2 = arguments[kBeta2].toDouble();
   return {arguments[kRate].toDouble(),
-          beta1,
           1 - beta1,
           beta2,
           1 - beta2,

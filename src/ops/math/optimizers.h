@@ -12,7 +12,7 @@ using std::expm1, std::sqrt;
 /// would cancel after rounding; `sign` is -1 to maximize.
 template <class V>
 struct AdamNumbers {
-  V rate, beta1, rest1, beta2, rest2, log_beta1, log_beta2, decay, epsilon, sign;
+  V rate, rest1, beta2, rest2, log_beta1, log_beta2, decay, epsilon, sign;
 };
 
 /// Where the decay of weights goes: into the gradient, or apart from it (AdamW; Loshchilov and Hutter 2017,

@@ -21,24 +21,24 @@ Elementwise comparison(std::string_view name, std::string_view aten, F compare) 
           .aclnn = name};
 }
 
-/// A step of an optimizer: the last ten arguments are AdamNumbers.
+/// A step of an optimizer: the last arguments are AdamNumbers.
 template <size_t kTensors, size_t kResults, class F>
 Formula adam_formula(F step) {
-  return formula<kTensors + 10, Over::kFloats, kResults>(
+  constexpr size_t kNumbers = sizeof(AdamNumbers<double>) / sizeof(double);
+  return formula<kTensors + kNumbers, Over::kFloats, kResults>(
       [step](auto... v) {
         const std::tuple arguments(v...);
         return [&]<size_t... tensor, size_t... number>(std::index_sequence<tensor...>,
                                                        std::index_sequence<number...>) {
           const AdamNumbers numbers{std::get<kTensors + number>(arguments)...};
           return step(std::get<tensor>(arguments)..., numbers);
-        }(std::make_index_sequence<kTensors>(), std::make_index_sequence<10>());
+        }(std::make_index_sequence<kTensors>(), std::make_index_sequence<kNumbers>());
       },
       64);
 }
 
 /// Those of PyTorch's documentation where a call does not say.
 const std::vector<Number> kAdamNumbers = {{"lr", 1e-3},
-                                          {"beta1", 0.9},
                                           {"1 - beta1", 1 - 0.9},
                                           {"beta2", 0.999},
                                           {"1 - beta2", 1 - 0.999},
