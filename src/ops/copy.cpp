@@ -9,7 +9,7 @@ DType bits_of(size_t bytes) {
 }
 
 Launch prepare_copy(std::span<const int64_t> sizes, const Operand& to, const Operand& from) {
-  static const Elementwise& op = *find_elementwise("Copy");
+  static const Elementwise& op = elementwise_op("Copy");
   Operand operands[] = {to, from};
   DType common = compute_type(from.dtype);
   if (from.dtype == DType::kF64 && to.dtype == DType::kU8) common = DType::kI64;  // as in PyTorch: low bits

@@ -57,7 +57,7 @@ inline size_t results_of(const Elementwise& op) { return op.formulas[0].results;
 
 /// All of them, by name.
 std::span<const Elementwise> elementwise_ops();
-const Elementwise* find_elementwise(std::string_view name);  ///< or null
+const Elementwise& elementwise_op(std::string_view name);
 
 /// One call: sizes, the innermost dimension first, none of them 0; the results, then the operands. Results
 /// may lie where operands do, index by index.

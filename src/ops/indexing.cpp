@@ -9,6 +9,7 @@
 #include "ops/copy.h"
 #include "ops/grid.h"
 #include "ops/kernel_table.h"
+#include "ops/rows.h"
 
 namespace anynpu::ops {
 namespace {
@@ -169,12 +170,7 @@ KernelTable::Key key_of(const Coalesced& call) {
 
 std::span<const IndexingOp> indexing_ops() { return kOps; }
 
-const IndexingOp& indexing_op(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kOps), std::end(kOps), [&](const IndexingOp& op) { return op.name == name; });
-  require(found != std::end(kOps), ErrorCode::kInternal, "no operator of indices is named ", name);
-  return *found;
-}
+const IndexingOp& indexing_op(std::string_view name) { return row_named(indexing_ops(), name); }
 
 Launch prepare(const IndexingCall& given) {
   static KernelTable& table = *new KernelTable;  // outlives every thread

@@ -71,6 +71,12 @@ View contiguous(DType dtype, void* data, std::vector<int64_t> sizes) {
   return made;
 }
 
+View temporary(const TakeMemory& take, DType dtype, std::vector<int64_t> sizes) {
+  View made = contiguous(dtype, nullptr, std::move(sizes));
+  made.data = take(made.elements() * static_cast<int64_t>(tile::size_of(dtype)));
+  return made;
+}
+
 std::optional<std::vector<int64_t>> broadcast(std::span<const int64_t> a, std::span<const int64_t> b) {
   if (a.size() < b.size()) std::swap(a, b);
   std::vector<int64_t> sizes(a.begin(), a.end());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,6 +34,11 @@ struct View {
 
 /// In contiguous memory.
 View contiguous(DType dtype, void* data, std::vector<int64_t> sizes);
+
+/// Gives so many bytes of device memory, which stay a call's own until its launches are done.
+using TakeMemory = std::function<void*(int64_t bytes)>;
+/// In contiguous memory of its own.
+View temporary(const TakeMemory& take, DType dtype, std::vector<int64_t> sizes);
 
 /// The sizes that `a` and `b` are broadcast to; nothing where they differ in a dimension and neither is 1.
 std::optional<std::vector<int64_t>> broadcast(std::span<const int64_t> a, std::span<const int64_t> b);

@@ -44,9 +44,6 @@ class Launch {
   size_t scratch_;  ///< bytes, for each thread
 };
 
-/// Gives so many bytes of device memory, which stay a call's own until its launches are done.
-using TakeMemory = std::function<void*(int64_t bytes)>;
-
 /// Enqueues it as a task in the lane of its work; in parallel it has so many threads at most, 0: no limit.
 void enqueue(Stream& stream, Launch launch, int threads);
 

@@ -7,6 +7,7 @@
 #include "ops/grid.h"
 #include "ops/kernel_table.h"
 #include "ops/line_tables.h"
+#include "ops/rows.h"
 
 namespace anynpu::ops {
 namespace {
@@ -115,12 +116,7 @@ std::span<const LineOp> line_ops() {
   return ops;
 }
 
-const LineOp& line_op(std::string_view name) {
-  const auto ops = line_ops();
-  const auto found = std::find_if(ops.begin(), ops.end(), [&](const auto& op) { return op.name == name; });
-  require(found != ops.end(), ErrorCode::kInternal, "there is no operator ", name);
-  return *found;
-}
+const LineOp& line_op(std::string_view name) { return row_named(line_ops(), name); }
 
 DType compute_type(const LineOp& op, DType common) {
   return op.in_f64 && common == DType::kF32 ? DType::kF64 : compute_type(common);

@@ -44,6 +44,21 @@ DType promoted(std::span<const Promotable> operands) {
   return result.value();
 }
 
+DType promoted(std::span<const View> operands) {
+  DType common = operands.front().dtype;
+  for (const View& operand : operands) common = promoted(common, operand.dtype);
+  return common;
+}
+
+bool holds(DType dtype, int64_t integer) {
+  return tile::visit(dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (!std::is_integral_v<T>)
+      return false;
+    else
+      return static_cast<int64_t>(static_cast<T>(integer)) == integer;
+  });
+}
+
 bool can_cast(DType from, DType to) { return kind_of(from) <= kind_of(to); }
 
 }  // namespace anynpu::ops

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/iteration.h"
 #include "ops/operand.h"
 
 namespace anynpu::ops {
@@ -21,6 +22,12 @@ DType promoted(DType a, DType b);
 /// The common type of operands, of which there is one at least, as in PyTorch. A float that is a number
 /// counts as f32.
 DType promoted(std::span<const Promotable> operands);
+
+/// The same of tensors that all weigh the same.
+DType promoted(std::span<const View> operands);
+
+/// Whether a type of integers has that one.
+bool holds(DType dtype, int64_t integer);
 
 /// Whether a result of type `from` is let into a tensor of type `to`: not where a kind would be lost.
 bool can_cast(DType from, DType to);

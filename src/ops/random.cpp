@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ops/kernel_table.h"
+#include "ops/rows.h"
 
 namespace anynpu::ops {
 namespace {
@@ -133,12 +134,7 @@ tile::Kernel kernel_of(const RandomCall& call) {
 
 }  // namespace
 
-const RandomOp& random_op(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kOps), std::end(kOps), [&](const RandomOp& op) { return op.name == name; });
-  require(found != std::end(kOps), ErrorCode::kInternal, "no random operator is named ", name);
-  return *found;
-}
+const RandomOp& random_op(std::string_view name) { return row_named<RandomOp>(kOps, name); }
 
 Launch prepare(const RandomCall& call) {
   static KernelTable& table = *new KernelTable;  // outlives every thread

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/promotion.h"
 #include "torch_npu/csrc/alias.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
@@ -31,13 +32,7 @@ std::optional<Literal> literal_of(const c10::Scalar& number, DType common) {
   if (!anynpu::tile::kBits.contains(compute)) return Literal(number.toDouble());
   if (number.isFloatingPoint()) return std::nullopt;
   const int64_t integer = number.toLong();
-  const bool fits = anynpu::tile::visit(compute, [&]<class T>(std::type_identity<T>) {
-    if constexpr (!std::is_integral_v<T>)
-      return false;
-    else
-      return static_cast<int64_t>(static_cast<T>(integer)) == integer;
-  });
-  return fits ? std::optional(Literal(integer)) : std::nullopt;
+  return anynpu::ops::holds(compute, integer) ? std::optional(Literal(integer)) : std::nullopt;
 }
 
 /// The element of a CPU tensor of one, in the type that is computed with.

@@ -54,7 +54,7 @@ std::optional<Plans> plans_of(Arguments arguments, size_t choice) {
   if (!arguments[kRate].isDouble() || !arguments[kGradScale].isNone() || !arguments[kFoundInf].isNone())
     return std::nullopt;
   const bool amsgrad = arguments[kAmsgrad].toBool();
-  const Elementwise& op = *anynpu::ops::find_elementwise(amsgrad ? "Amsgrad" : "Adam");
+  const Elementwise& op = anynpu::ops::elementwise_op(amsgrad ? "Amsgrad" : "Adam");
   const auto list = [&](Argument argument) { return arguments[argument].toTensorList(); };
   const size_t calls = list(kParams).size();
   c10::SmallVector<Argument, 6> operands = {kParams, kGrads, kFirst, kSecond},

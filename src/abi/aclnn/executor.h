@@ -60,6 +60,10 @@ class Workspace {
  public:
   explicit Workspace(void* base) : base_(static_cast<std::byte*>(base)) {}
   void* take(int64_t bytes);
+  /// take(), for the planners of src/ops; valid for the life of this.
+  ops::TakeMemory taker() {
+    return [this](int64_t bytes) { return take(bytes); };
+  }
   uint64_t size() const { return size_; }  ///< of all that was taken
 
  private:

@@ -96,13 +96,8 @@ Literal parameter(const Bound& argument, DType common) {
         std::get_if<double>(&number.value) ? std::get<double>(number.value) : 0.0,
         "), but the operands have common type ", name_of(common));
   if (common == DType::kBool) return int64_t{*integer != 0};
-  const bool fits = tile::visit(common, [&]<class T>(std::type_identity<T>) {
-    if constexpr (!std::is_integral_v<T>)
-      return false;
-    else
-      return static_cast<int64_t>(static_cast<T>(*integer)) == *integer;
-  });
-  check(fits, argument.name, " is ", *integer, ", which ", name_of(common), " does not have");
+  check(ops::holds(common, *integer), argument.name, " is ", *integer, ", which ", name_of(common),
+        " does not have");
   return *integer;
 }
 

@@ -13,12 +13,6 @@ using ops::LineOp;
 using ops::View;
 using tile::DType;
 
-DType common_type(std::span<const View> operands) {
-  DType common = operands.front().dtype;
-  for (const View& operand : operands) common = ops::promoted(common, operand.dtype);
-  return common;
-}
-
 /// The argument that holds a value of that type, or null.
 template <class T>
 const Bound* argument_of(const Call& call) {
@@ -57,7 +51,7 @@ ops::Dims dimensions_of(const Call& call, size_t count) {
 /// The type that an operator with a type among its arguments computes with, else the operands'.
 DType common_type(const LineOp& op, const Call& call, std::span<const View> operands) {
   const Bound* const given = argument_of<DType>(call);
-  const DType common = given != nullptr ? std::get<DType>(given->value) : common_type(operands);
+  const DType common = given != nullptr ? std::get<DType>(given->value) : ops::promoted(operands);
   const Bound& named = given != nullptr ? *given : call[0];
   check(op.dtypes.contains(common), named.name, given != nullptr ? " is " : " has type ", name_of(common),
         "; accepted are ", NamesOf{op.dtypes});
@@ -74,10 +68,6 @@ void check_result_type(const LineOp& op, size_t i, DType common, const Bound& re
       return check(ops::can_cast(common, result.view().dtype), "the result has type ", name_of(common),
                    ", which ", result.name, " of type ", name_of(result.view().dtype), " cannot take");
   }
-}
-
-ops::TakeMemory memory_of(Workspace& workspace) {
-  return [&workspace](int64_t bytes) { return workspace.take(bytes); };
 }
 
 /// The shapes of layer normalization, as input and normalizedShape have them.
@@ -151,7 +141,7 @@ Launches plan_reduce(const Call& call, Workspace& workspace) {
   if (results.front().elements() == 0) return {};
   check(op.of_nothing || operand.elements() != 0, call[0].name, " has shape ", Listed{operand.sizes},
         "; elements are needed");
-  return prepare(ops::Reduction{op, common, results, operand, over}, memory_of(workspace));
+  return prepare(ops::Reduction{op, common, results, operand, over}, workspace.taker());
 }
 
 Launches plan_layer_norm(const Call& call, Workspace& workspace) {
@@ -164,7 +154,7 @@ Launches plan_layer_norm(const Call& call, Workspace& workspace) {
                                 .eps = std::get<double>(call[4].value),
                                 .mean = shapes.optional_statistic(call[6]),
                                 .factor = shapes.optional_statistic(call[7])},
-                 memory_of(workspace));
+                 workspace.taker());
 }
 
 Launches plan_layer_norm_backward(const Call& call, Workspace& workspace) {
@@ -186,7 +176,7 @@ Launches plan_layer_norm_backward(const Call& call, Workspace& workspace) {
           .of_weight = mask[1] ? shapes.parameter(call[9]) : std::nullopt,
           .of_bias = mask[2] ? shapes.parameter(call[10]) : std::nullopt,
       },
-      memory_of(workspace));
+      workspace.taker());
 }
 
 }  // namespace anynpu::aclnn

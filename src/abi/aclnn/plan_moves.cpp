@@ -85,9 +85,7 @@ Launches plan_scatter_add(const Call& call, Workspace& workspace) {
   Launches launches;
   const DType sum = ops::compute_type(self.dtype);
   View sums = out;
-  if (sum != self.dtype)
-    sums = ops::contiguous(sum, workspace.take(out.elements() * static_cast<int64_t>(tile::size_of(sum))),
-                           self.sizes);
+  if (sum != self.dtype) sums = ops::temporary(workspace.taker(), sum, self.sizes);
   if (!sums.same_as(self)) launches.push_back(ops::prepare_copy(sums, self));
   if (index.elements() != 0) {
     check_fits(call[2], call[0], dim);
@@ -112,8 +110,7 @@ Launches plan_embedding(const Call& call, Workspace& workspace) {
   Launches launches, after;
   const auto flat = [&](const View& view, size_t dims, bool written) {
     if (const auto made = view.merged(0, dims)) return *made;
-    const auto bytes = view.elements() * static_cast<int64_t>(tile::size_of(view.dtype));
-    const View other = ops::contiguous(view.dtype, workspace.take(bytes), view.sizes);
+    const View other = ops::temporary(workspace.taker(), view.dtype, view.sizes);
     (written ? after : launches)
         .push_back(written ? ops::prepare_copy(view, other) : ops::prepare_copy(other, view));
     return *other.merged(0, dims);
@@ -132,9 +129,8 @@ Launches plan_uniform(const Call& call, Workspace& workspace) {
   check(from <= to, call[1].name, " is ", from, " and ", call[2].name, " ", to,
         "; numbers in order are accepted");
   if (self.elements() == 0) return {};
-  const auto bytes = self.elements() * static_cast<int64_t>(tile::size_of(self.dtype));
   const bool dense = self.same_as(ops::contiguous(self.dtype, self.data, self.sizes));
-  const View drawn = dense ? self : ops::contiguous(self.dtype, workspace.take(bytes), self.sizes);
+  const View drawn = dense ? self : ops::temporary(workspace.taker(), self.dtype, self.sizes);
   const ops::Operand tensor = {.dtype = self.dtype, .data = drawn.data};
   const tile::Literal numbers[] = {from, to};
   Launches launches;

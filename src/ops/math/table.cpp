@@ -4,6 +4,7 @@
 #include "ops/math/activations.h"
 #include "ops/math/arithmetic.h"
 #include "ops/math/optimizers.h"
+#include "ops/rows.h"
 
 namespace anynpu::ops {
 namespace {
@@ -261,9 +262,6 @@ const std::vector<Elementwise> kOps = {
 
 std::span<const Elementwise> elementwise_ops() { return kOps; }
 
-const Elementwise* find_elementwise(std::string_view name) {
-  const auto found = std::find_if(kOps.begin(), kOps.end(), [&](const auto& op) { return op.name == name; });
-  return found == kOps.end() ? nullptr : &*found;
-}
+const Elementwise& elementwise_op(std::string_view name) { return row_named(elementwise_ops(), name); }
 
 }  // namespace anynpu::ops

@@ -43,9 +43,7 @@ class Matrices {
   /// The results first. `op` is of rows where `dim` is 1, of columns where it is 0.
   void launch(const LineOp& op, std::span<const View> views, size_t dim,
               std::span<const double> numbers = {}) {
-    const auto operands = views.subspan(op.formula.results);
-    DType common = operands.front().dtype;
-    for (const View& operand : operands) common = promoted(common, operand.dtype);
+    const DType common = promoted(views.subspan(op.formula.results));
     launches_.push_back(prepare(op, common, views, dim, numbers));
   }
   std::vector<Launch> finish() {
@@ -73,8 +71,7 @@ class Matrices {
 
   View matrix(const View& view, size_t split, bool written) {
     if (auto made = two_dimensional(view, split)) return *made;
-    const int64_t bytes = view.elements() * static_cast<int64_t>(tile::size_of(view.dtype));
-    const View other = contiguous(view.dtype, take_(bytes), view.sizes);
+    const View other = temporary(take_, view.dtype, view.sizes);
     if (written)
       after_.push_back(prepare_copy(view, other));
     else

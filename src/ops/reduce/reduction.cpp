@@ -136,7 +136,7 @@ std::vector<Launch> prepare(const Reduction& reduction, const TakeMemory& take) 
   const size_t dims = x.sizes.size(), kept = dims - over.count();
   auto lines = x.merged(kept, dims);
   if (!lines) {
-    const View copy = contiguous(x.dtype, take(x.elements() * bytes_of(x.dtype)), x.sizes);
+    const View copy = temporary(take, x.dtype, x.sizes);
     if (x.elements() != 0) launches.push_back(prepare_copy(copy, x));
     lines = copy.merged(kept, dims);
   }

@@ -188,7 +188,7 @@ TEST(Elementwise, KernelsOfAdjacentTensorsReadWell) {
   const int64_t strides[] = {4};
   float x = 0, y = 0;
   const Operand operands[] = {{DType::kF32, &y, strides}, {DType::kF32, &x, strides}};
-  const ElementwiseCall call = {*find_elementwise("Silu"), 0, DType::kF32, {&size, 1}, operands, {}};
+  const ElementwiseCall call = {elementwise_op("Silu"), 0, DType::kF32, {&size, 1}, operands, {}};
   EXPECT_EQ(tile::print(elementwise_kernel(call)),
             R"(kernel @Silu(%result: f32[?n0], %x0: f32[?n0]) grid((?n0 + (?part0 - 1)) / ?part0) {
   %0 = load %x0[block * ?part0] : tile<1 x min(?part0, ?n0 - block * ?part0), f32>
@@ -208,7 +208,7 @@ TEST(Elementwise, AnyNumberOfThreadsGivesTheSame) {
   const int64_t strides[] = {4};
   for (auto* result : {&one, &many}) {
     const Operand operands[] = {{DType::kF32, result->data(), strides}, {DType::kF32, x.data(), strides}};
-    const ElementwiseCall call = {*find_elementwise("Silu"), 0, DType::kF32, {&kSize, 1}, operands, {}};
+    const ElementwiseCall call = {elementwise_op("Silu"), 0, DType::kF32, {&kSize, 1}, operands, {}};
     const Launch launch = prepare(call);
     EXPECT_GT(launch.blocks(), 4);
     if (result == &one) {
