@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "runtime/block_pool_parts.h"
 #include "runtime/device.h"
+#include "runtime/running.h"
 #include "runtime/stream.h"
 
 namespace anynpu {
@@ -177,7 +178,7 @@ Block* BlockPool::allocate(size_t requested, uint64_t stream, uint64_t group, Po
       const size_t size = block_size(requested, settings().roundup_power2_divisions);
       const MemoryKind kind = size <= kSmallLimit ? kSmallBlocks : kLargeBlocks;
       if (!deferred_.empty()) collect_deferred();
-      Block* block = bins(stream, group, kind).find(size);
+      Block* block = bins(stream, group, kind, Running::in_stream(stream)).find(size);
       if (block == nullptr || !may_take(*block, size)) block = segment_if_possible(size, stream, group, kind);
       if (block != nullptr) return give_out(block, size, requested, std::move(note));
       if (again) raise_out_of_memory(requested, stream, group, note);
@@ -194,6 +195,9 @@ void BlockPool::free(Block* block, const PoolNote& note) {
   std::vector<std::shared_ptr<Recording>> until = std::move(block->ends);
   if (!block->other_streams.empty() && !Executor::stopped())
     for (const auto& stream : block->other_streams) until.push_back(stream->record());
+  if (block->segment->in_task && !Executor::stopped())
+    if (const auto stream = Device::get(arena_.device()).live_stream(block->segment->stream))
+      if (!stream->idle_but_for_caller()) until.push_back(stream->record());
   std::erase_if(until, [](const auto& point) { return point->done(); });
 
   Lock lock(*this);
@@ -277,8 +281,8 @@ void BlockPool::observe(PoolObserver observer) {
   observer_ = std::move(observer);
 }
 
-BlockPool::Bins& BlockPool::bins(uint64_t stream, uint64_t group, MemoryKind kind) {
-  auto& bins = bins_[(group << 40) + stream * 2 + (kind == kLargeBlocks)];
+BlockPool::Bins& BlockPool::bins(uint64_t stream, uint64_t group, MemoryKind kind, bool in_task) {
+  auto& bins = bins_[(group << 41) + stream * 4 + (in_task ? 2 : 0) + (kind == kLargeBlocks)];
   if (bins == nullptr) bins = std::make_unique<Bins>();
   return *bins;
 }
@@ -380,7 +384,9 @@ Block* BlockPool::new_segment(size_t size, uint64_t stream, uint64_t group, Memo
   auto* address = static_cast<char*>(arena_.allocate(bytes));
   if (group != 0) groups_.insert(group);
   auto& segment = segments_[address];
-  segment.reset(new Segment{this, stream, group, kind, bins(stream, group, kind), bytes, is_oversize(bytes)});
+  const bool in_task = Running::in_stream(stream);
+  segment.reset(new Segment{this, stream, group, kind, bins(stream, group, kind, in_task), bytes,
+                            is_oversize(bytes), in_task});
   segment->first = new_block(segment.get(), address, bytes);
   ++stats_.num_device_alloc;
   count_segment(*segment, 1);

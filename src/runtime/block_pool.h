@@ -71,7 +71,9 @@ using PoolObserver = std::function<void(const PoolEvent&)>;
 
 /// The caching allocator of one device. A freed block is reused by later allocations for the same stream,
 /// which its order makes safe without waiting; work of other streams that uses the block is made known by
-/// record_stream(), and the block then rests until that work is done.
+/// record_stream(), and the block then rests until that work is done. What a task of the stream allocates
+/// does not come after the work that is queued behind it: it has segments of its own, whose blocks rest until
+/// the work that the stream had when they were freed is done.
 ///
 /// Requests are rounded up to 512 bytes. Up to 1 MiB they are cut from segments of 2 MiB, larger ones from
 /// segments of at least 20 MiB (from 10 MiB on, of their own size rounded up to 2 MiB). Free blocks stand in
@@ -147,7 +149,7 @@ class BlockPool {
   /// arena.
   class Lock;
 
-  Bins& bins(uint64_t stream, uint64_t group, MemoryKind kind);
+  Bins& bins(uint64_t stream, uint64_t group, MemoryKind kind, bool in_task);
   void link(Block* block);
   void unlink(Block* block);
   Block* give_out(Block* block, size_t size, size_t requested, PoolNote note);

@@ -17,6 +17,7 @@ struct BlockPool::Segment {
   Bins& bins;  ///< of that stream, group and kind
   size_t size;
   bool oversize;
+  bool in_task;  ///< for allocations of tasks of the stream
   Block* first = nullptr;
   uint64_t unused_since = 0;  ///< the pool's unused_count_ when its last block was freed
 };

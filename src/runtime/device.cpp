@@ -113,6 +113,13 @@ std::vector<std::shared_ptr<Stream>> Device::live_streams() const {
   return streams;
 }
 
+std::shared_ptr<Stream> Device::live_stream(uint64_t id) const {
+  if (default_stream_->id() == id) return default_stream_;
+  for (auto& stream : live_streams())
+    if (stream->id() == id) return std::move(stream);
+  return nullptr;
+}
+
 bool Device::synchronize(std::optional<Duration> limit) {
   Running::require_outside_device(index_, "synchronize");
   const auto deadline = std::chrono::steady_clock::now() + limit.value_or(Duration::zero());

@@ -51,6 +51,8 @@ class Device {
   Arena& arena() { return arena_; }
   BlockPool& pool() { return pool_; }
   Stream& default_stream() { return *default_stream_; }
+  /// The stream of that number, or null where there is none (any more).
+  std::shared_ptr<Stream> live_stream(uint64_t id) const;
   std::shared_ptr<Stream> default_stream_ptr() { return default_stream_; }
   std::shared_ptr<Stream> create_stream(StreamConfig config = {});
 

@@ -359,5 +359,37 @@ TEST_F(BlockPoolTest, RandomUseFromManyThreadsNeverOverlaps) {
   EXPECT_EQ(reserved(), 0);
 }
 
+TEST_F(BlockPoolTest, ATaskGetsNoBlockOfWorkThatIsQueuedBehindIt) {
+  const auto stream = Device::get(0).create_stream();
+  void* given = nullptr;
+  stream->call(Lane::kShort, [&] {
+    void* queued = nullptr;
+    std::thread([&] {
+      Block* block = pool_.allocate(4096, stream->id());
+      queued = BlockPool::address(block);
+      stream->launch(Lane::kShort, [] {});  // would use it
+      pool_.free(block);
+    }).join();
+    Block* block = pool_.allocate(4096, stream->id());
+    given = BlockPool::address(block);
+    EXPECT_NE(given, queued);
+    pool_.free(block);  // while work is queued
+    Block* other = pool_.allocate(4096, stream->id());
+    EXPECT_NE(BlockPool::address(other), given);
+    pool_.free(other);
+  });
+  ASSERT_TRUE(stream->synchronize());
+  stream->call(Lane::kShort, [&] {
+    Block* first = pool_.allocate(4096, stream->id());
+    Block* second = pool_.allocate(4096, stream->id());
+    EXPECT_EQ(std::min(BlockPool::address(first), BlockPool::address(second)), given)
+        << "it rested till then";
+    pool_.free(first);
+    EXPECT_EQ(BlockPool::address(pool_.allocate(4096, stream->id())), BlockPool::address(first))
+        << "nothing is queued: it is free at once";
+    pool_.free(second);
+  });
+}
+
 }  // namespace
 }  // namespace anynpu
