@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "jit/build_id.h"
 #include "jit/compiled.h"
 #include "jit/loader.h"
+#include "jit/product_block.h"
 #include "tile/text.h"
 #include "tile/verify.h"
 
@@ -108,6 +110,12 @@ std::shared_ptr<const Compiled> compile(tile::Kernel kernel, Isa isa) {
 std::string code_text(const tile::Kernel& kernel, Stage stage, Isa isa) {
   tile::verify(kernel);
   return compiler().text(kernel, stage, isa);
+}
+
+int64_t product_columns(tile::DType sums, int64_t rows) {
+  const VectorRegisters registers = vector_registers(isa_of_machine());
+  return int64_t{product_block(registers, sums, rows, std::numeric_limits<int32_t>::max()).vectors} *
+         registers.lanes;
 }
 
 Isa isa_of_machine() {

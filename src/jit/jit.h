@@ -16,6 +16,10 @@ namespace anynpu::jit {
 enum class Isa : uint8_t { kAvx2, kAvx512 };
 Isa isa_of_machine();  ///< the widest that this processor has
 
+/// How many columns of a product of matrices this machine computes at once, where it has that many rows or
+/// more; sums of that type.
+int64_t product_columns(tile::DType sums, int64_t rows);
+
 /// Machine code of a kernel. Immutable; runs in any number of threads at once.
 class Compiled {
  public:

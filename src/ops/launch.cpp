@@ -52,7 +52,7 @@ class Scratch {
 
 void Launch::raise_fault(const tile::Fault& fault) const {
   const tile::Kernel& kernel = code_->kernel();
-  const auto& sizes = kernel.buffers[static_cast<size_t>(fault.buffer)].sizes;
+  const auto& sizes = kernel.buffer(fault.buffer).sizes;
   const int64_t size = sizes[static_cast<size_t>(fault.dimension)].evaluate(
       [&](const tile::Index& leaf) { return arguments_.words()[leaf.value()]; });
   raise(ErrorCode::kInvalidArgument, kernel.name, ": index ", fault.position,

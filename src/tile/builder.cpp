@@ -20,8 +20,15 @@ int Builder::buffer(const std::string& name, DType dtype, std::vector<Index> siz
 
 int Builder::buffer(const std::string& name, DType dtype, std::vector<Index> sizes,
                     std::vector<std::optional<int64_t>> strides) {
+  require(kernel_.locals.empty(), ErrorCode::kInternal, "kernel @", kernel_.name, ": %", name,
+          " comes after a local buffer");
   kernel_.buffers.push_back({name, dtype, std::move(sizes), std::move(strides)});
   return static_cast<int>(kernel_.buffers.size()) - 1;
+}
+
+int Builder::local(const std::string& name, DType dtype, std::vector<Index> sizes) {
+  kernel_.locals.push_back(local_buffer(name, dtype, std::move(sizes)));
+  return static_cast<int>(kernel_.buffers.size() + kernel_.locals.size()) - 1;
 }
 
 Expr Builder::scalar(const std::string& name, DType dtype) {
@@ -61,7 +68,7 @@ Expr Builder::index(const Index& index, DType dtype) {
 }
 
 Expr Builder::load(int buffer, std::vector<Place> places, const Index& rows, const Index& cols) {
-  const DType dtype = kernel_.buffers.at(static_cast<size_t>(buffer)).dtype;
+  const DType dtype = kernel_.buffer(buffer).dtype;
   return append({.opcode = Opcode::kLoad,
                  .type = {dtype, rows, cols},
                  .buffer = buffer,
@@ -71,7 +78,7 @@ Expr Builder::load(int buffer, std::vector<Place> places, const Index& rows, con
 Expr Builder::load_where(const Expr& mask, int buffer, std::vector<Place> places, const Index& rows,
                          const Index& cols, std::optional<Expr> otherwise) {
   Instruction instruction = {.opcode = Opcode::kLoad, .buffer = buffer, .places = std::move(places)};
-  instruction.type = {kernel_.buffers.at(static_cast<size_t>(buffer)).dtype, rows, cols};
+  instruction.type = {kernel_.buffer(buffer).dtype, rows, cols};
   instruction.mask = mask.value();
   if (otherwise) instruction.otherwise = otherwise->value();
   return append(std::move(instruction))[0];

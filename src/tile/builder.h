@@ -40,6 +40,8 @@ class Builder {
   int buffer(const std::string& name, DType dtype, std::vector<Index> sizes);
   int buffer(const std::string& name, DType dtype, std::vector<Index> sizes,
              std::vector<std::optional<int64_t>> strides);
+  /// Memory of a block's own; what buffers there are is known by then.
+  int local(const std::string& name, DType dtype, std::vector<Index> sizes);
   Expr scalar(const std::string& name, DType dtype);
   void grid(const Index& blocks) { kernel_.grid = blocks; }
 

@@ -57,11 +57,32 @@ class Interpreter {
     for (size_t i = 0; i < kernel.values.size(); ++i)
       if (kernel.values[i].literal) set_literal(static_cast<Value>(i), *kernel.values[i].literal);
     for (size_t i = 0; i < kernel.scalars.size(); ++i) set_literal(kernel.scalars[i], arguments.scalars[i]);
+    for (const Buffer& buffer : kernel.locals) add_local(buffer);
   }
 
   void run() { body(kernel_.body); }
 
  private:
+  /// Every byte is set, so that what is read before it was written is seen: NaN, or a large number.
+  void add_local(const Buffer& buffer) {
+    BufferArgument made = {nullptr, std::vector<int64_t>(buffer.sizes.size())};
+    int64_t elements = 1;
+    for (size_t d = buffer.sizes.size(); d-- > 0;) {
+      made.strides[d] = elements;
+      const int64_t size = std::max<int64_t>(number(buffer.sizes[d]), 0);
+      require(elements == 0 || size <= kMostElements / elements, ErrorCode::kInvalidArgument, "kernel @",
+              kernel_.name, ": local %", buffer.name, " has more than ", kMostElements, " elements");
+      elements *= size;
+    }
+    local_memory_.emplace_back(static_cast<size_t>(elements) * size_of(buffer.dtype), std::byte{0xff});
+    made.data = local_memory_.back().data();
+    locals_.push_back(std::move(made));
+  }
+  const BufferArgument& argument(int buffer) const {
+    const auto at = static_cast<size_t>(buffer);
+    return kernel_.is_local(buffer) ? locals_[at - kernel_.buffers.size()] : arguments_.buffers[at];
+  }
+
   Tile& tile(Value value) { return values_[number_of(value)]; }
 
   void set_literal(Value value, const Literal& literal) {
@@ -203,8 +224,8 @@ class Interpreter {
   /// Where element (r, c) lies, or null where a mask excludes it.
   template <class Visitor>
   void for_each_address(const Instruction& instruction, const Tile& shape, const Visitor& visitor) {
-    const Buffer& buffer = kernel_.buffers[static_cast<size_t>(instruction.buffer)];
-    const BufferArgument& argument = arguments_.buffers[static_cast<size_t>(instruction.buffer)];
+    const Buffer& buffer = kernel_.buffer(instruction.buffer);
+    const BufferArgument& argument = this->argument(instruction.buffer);
     const int rank = static_cast<int>(buffer.sizes.size());
     const Tile* mask = instruction.mask ? &tile(*instruction.mask) : nullptr;
     std::vector<int64_t> sizes, starts;
@@ -441,6 +462,8 @@ class Interpreter {
   const int64_t block_;
   std::vector<Tile> values_;
   std::vector<int64_t> counters_;
+  std::vector<std::vector<std::byte>> local_memory_;
+  std::vector<BufferArgument> locals_;
 };
 
 }  // namespace
@@ -473,7 +496,7 @@ int64_t blocks_of(const Kernel& kernel, std::span<const int64_t> sizes) {
 }
 
 void raise_fault(const Kernel& kernel, const Arguments& arguments, const Fault& fault) {
-  const Buffer& buffer = kernel.buffers[static_cast<size_t>(fault.buffer)];
+  const Buffer& buffer = kernel.buffer(fault.buffer);
   const int64_t size = buffer.sizes[static_cast<size_t>(fault.dimension)].evaluate(
       [&](const Index& leaf) { return arguments.sizes[static_cast<size_t>(leaf.value())]; });
   raise(ErrorCode::kInvalidArgument, "kernel @", kernel.name, ": position ", fault.position, " in dimension ",

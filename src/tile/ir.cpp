@@ -281,9 +281,8 @@ class Inference {
   }
 
   const Buffer& memory() const {
-    if (instruction_.buffer < 0 || instruction_.buffer >= static_cast<int>(kernel_.buffers.size()))
-      fail("names no buffer of the kernel");
-    const Buffer& buffer = kernel_.buffers[static_cast<size_t>(instruction_.buffer)];
+    if (!kernel_.has_buffer(instruction_.buffer)) fail("names no buffer of the kernel");
+    const Buffer& buffer = kernel_.buffer(instruction_.buffer);
     const Type& type = instruction_.opcode == Opcode::kLoad ? instruction_.type : operand(0);
     if (type.dtype != buffer.dtype)
       fail(text(type), " does not fit %", buffer.name, " of ", name_of(buffer.dtype));
@@ -423,6 +422,27 @@ class Inference {
 };
 
 }  // namespace
+
+Buffer local_buffer(std::string name, DType dtype, std::vector<Index> sizes) {
+  Buffer made = {std::move(name), dtype, std::move(sizes), {}};
+  made.strides.resize(made.sizes.size());
+  std::optional<int64_t> stride = 1;
+  for (size_t d = made.sizes.size(); d-- > 0;) {
+    made.strides[d] = stride;
+    const auto size = made.sizes[d].constant();
+    stride = stride && size ? std::optional(*stride * *size) : std::nullopt;
+  }
+  return made;
+}
+
+bool Kernel::has_buffer(int number) const {
+  return number >= 0 && static_cast<size_t>(number) < buffers.size() + locals.size();
+}
+
+const Buffer& Kernel::buffer(int number) const {
+  const auto at = static_cast<size_t>(number);
+  return is_local(number) ? locals.at(at - buffers.size()) : buffers[at];
+}
 
 Value Kernel::add_value(Type type, std::string name) {
   values.push_back({std::move(type), std::move(name)});

@@ -62,7 +62,7 @@ struct Instruction {
   Axis axis = Axis::kCols;                     // iota
   Index index = 0;                             // index
   Rounding rounding = Rounding::kNearestEven;  // cast
-  int buffer = -1;                             // load, store, accumulate: and where in it
+  int buffer = -1;                             // load, store, accumulate: or a local one; and where in it
   std::vector<Place> places = {};
   /// load, store, accumulate: elements where the mask is false are not touched; a load gives `otherwise`
   /// there, or zero.
@@ -81,6 +81,10 @@ struct Buffer {
   std::vector<std::optional<int64_t>> strides;
 };
 
+/// Memory of a block's own, contiguous, of constants and sizes: it holds nothing when the block starts. Its
+/// strides are those that follow from constant sizes.
+Buffer local_buffer(std::string name, DType dtype, std::vector<Index> sizes);
+
 /// A program that runs once for each block of its grid, blocks in any order and at the same time: no block
 /// reads what another one writes. Buffers that a kernel writes do not overlap others, except where one tensor
 /// is given twice: then each element is written by the block that reads it, after its last read.
@@ -89,6 +93,7 @@ struct Kernel {
   std::vector<std::string> sizes;  ///< names of what comes with the call
   std::vector<Buffer> buffers;
   std::vector<Value> scalars;  ///< parameters: 1 x 1
+  std::vector<Buffer> locals;  ///< numbered after the buffers
   Index grid = 1;              ///< of constants and sizes
   Body body;                   ///< without arguments
   int counters = 0;            ///< of loops, numbered from 0
@@ -101,6 +106,9 @@ struct Kernel {
   std::vector<Info> values;
 
   const Type& type(Value value) const { return values[number_of(value)].type; }
+  bool has_buffer(int number) const;
+  bool is_local(int number) const { return static_cast<size_t>(number) >= buffers.size(); }
+  const Buffer& buffer(int number) const;
   Value add_value(Type type, std::string name = "");
   /// The constant nearest to `literal`; equal ones are one value. Raises kInvalidArgument when an integer is
   /// out of the type's range.

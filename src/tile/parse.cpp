@@ -245,8 +245,8 @@ class Parser {
   void place(Instruction& instruction) {
     expect("%");
     const std::string name = word("the name of a buffer");
-    for (size_t i = 0; i < kernel_.buffers.size(); ++i)
-      if (kernel_.buffers[i].name == name) instruction.buffer = static_cast<int>(i);
+    for (int i = 0; kernel_.has_buffer(i); ++i)
+      if (kernel_.buffer(i).name == name) instruction.buffer = i;
     if (instruction.buffer < 0) fail("%", name, " is no buffer");
     expect("[");
     while (!accept("]")) {
@@ -377,13 +377,8 @@ class Parser {
       kernel_.scalars.push_back(define(name, {dtype}));
       return;
     }
-    for (const Buffer& other : kernel_.buffers)
-      if (other.name == name) fail("%", name, " is defined twice");
-    Buffer buffer = {name, dtype, {}, {}};
-    while (!peek("]") && !peek(";")) {
-      if (!buffer.sizes.empty()) expect(",");
-      buffer.sizes.push_back(index());
-    }
+    require_new_buffer(name);
+    Buffer buffer = {name, dtype, sizes(), {}};
     if (accept(";")) {
       while (!peek("]")) {
         if (!buffer.strides.empty()) expect(",");
@@ -404,6 +399,30 @@ class Parser {
     kernel_.buffers.push_back(std::move(buffer));
   }
 
+  std::vector<Index> sizes() {
+    std::vector<Index> sizes;
+    while (!peek("]") && !peek(";")) {
+      if (!sizes.empty()) expect(",");
+      sizes.push_back(index());
+    }
+    return sizes;
+  }
+  void require_new_buffer(const std::string& name) {
+    for (int i = 0; kernel_.has_buffer(i); ++i)
+      if (kernel_.buffer(i).name == name) fail("%", name, " is defined twice");
+  }
+
+  void local() {
+    expect("%");
+    const std::string name = word("the name of a local buffer");
+    require_new_buffer(name);
+    expect(":");
+    const DType dtype = this->dtype();
+    expect("[");
+    kernel_.locals.push_back(local_buffer(name, dtype, sizes()));
+    expect("]");
+  }
+
   Kernel kernel() {
     kernel_ = {};
     names_.clear();
@@ -419,6 +438,13 @@ class Parser {
     expect("(");
     kernel_.grid = index();
     expect(")");
+    if (accept_word("local")) {
+      expect("(");
+      while (!accept(")")) {
+        if (!kernel_.locals.empty()) expect(",");
+        local();
+      }
+    }
     body_ = &kernel_.body;
     statements();
     verify(kernel_);

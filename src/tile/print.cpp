@@ -61,7 +61,13 @@ class Printer {
     }
     for (const Value scalar : kernel_.scalars)
       out_ += std::exchange(separator, ", ") + define(scalar) + ": " + text(kernel_.type(scalar));
-    out_ += ") grid(" + text(kernel_.grid) + ") {\n";
+    out_ += ") grid(" + text(kernel_.grid) + ")";
+    separator = " local(";
+    for (const Buffer& buffer : kernel_.locals) {
+      taken_.insert(buffer.name);
+      out_ += std::exchange(separator, ", ") + text(buffer, sizes_of(buffer));
+    }
+    out_ += kernel_.locals.empty() ? " {\n" : ") {\n";
     body(kernel_.body, 1);
     return out_ + "}\n";
   }
@@ -101,16 +107,22 @@ class Printer {
 
  private:
   std::string text(const Buffer& buffer) {
-    std::string sizes, strides;
-    for (const Index& size : buffer.sizes) sizes += (sizes.empty() ? "" : ", ") + text(size);
+    std::string strides;
     bool usual = true;  // only the last one is known, and 1
     for (size_t d = 0; d < buffer.strides.size(); ++d) {
       const auto& stride = buffer.strides[d];
       usual &= d + 1 == buffer.strides.size() ? stride == 1 : !stride.has_value();
       strides += (strides.empty() ? "" : ", ") + (stride ? std::to_string(*stride) : std::string("?"));
     }
-    return concat("%", buffer.name, ": ", name_of(buffer.dtype), "[", sizes, usual ? "" : "; " + strides,
-                  "]");
+    return text(buffer, sizes_of(buffer) + (usual ? "" : "; " + strides));
+  }
+  static std::string text(const Buffer& buffer, const std::string& extents) {
+    return concat("%", buffer.name, ": ", name_of(buffer.dtype), "[", extents, "]");
+  }
+  std::string sizes_of(const Buffer& buffer) {
+    std::string sizes;
+    for (const Index& size : buffer.sizes) sizes += (sizes.empty() ? "" : ", ") + text(size);
+    return sizes;
   }
 
   std::string literal(Value value) {
@@ -152,7 +164,7 @@ class Printer {
       const auto* index = std::get_if<Index>(&place);
       text += index != nullptr ? this->text(*index) : "at " + name(std::get<Value>(place));
     }
-    return "%" + kernel_.buffers[static_cast<size_t>(instruction.buffer)].name + "[" + text + "]";
+    return "%" + kernel_.buffer(instruction.buffer).name + "[" + text + "]";
   }
 
   std::string masks(const Instruction& instruction) {

@@ -21,6 +21,11 @@ class Verifier {
              " strides");
       for (const Index& size : buffer.sizes) require_leaves(size, "a size of %" + buffer.name);
     }
+    for (const Buffer& buffer : kernel_.locals) {
+      for (const Index& size : buffer.sizes) require_leaves(size, "a size of %" + buffer.name);
+      if (buffer.strides != local_buffer(buffer.name, buffer.dtype, buffer.sizes).strides)
+        fail("%", buffer.name, " is local and not contiguous");
+    }
     for (const Value scalar : kernel_.scalars) {
       define(scalar);
       if (!kernel_.type(scalar).is_scalar()) fail("a parameter is no scalar");

@@ -57,10 +57,13 @@ def test_results_lie_in_device_memory_and_are_accounted(size):
     assert torch.npu.memory_allocated() == before
 
 
-def test_memory_of_a_result_is_reused_like_any_other():
+@pytest.mark.parametrize(
+    "functions", [(torch.sin, torch.cos), (torch.exp, torch.tanh)], ids=["fallback", "native"]
+)
+def test_memory_of_a_result_is_reused_like_any_other(functions):
     x = torch.ones(1000, device="npu")
-    first = x.exp().data_ptr()
-    assert x.sin().data_ptr() == first
+    first = functions[0](x).data_ptr()
+    assert functions[1](x).data_ptr() == first
 
 
 def test_in_place_and_out_write_where_the_tensor_lies():

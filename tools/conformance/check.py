@@ -37,6 +37,9 @@ GIVE_UNWRITTEN_MEMORY = {
 }
 
 
+# Operators that amplify their own roundings.
+COMPOSED = {"nn.functional.scaled_dot_product_attention", "nn.functional.multi_head_attention_forward"}
+
 # What every device expects on the host beside its tensors: where to split.
 TAKES_HOST_TENSORS = {"tensor_split"}
 
@@ -76,7 +79,7 @@ def function_of(unit: Unit) -> Callable:
 
 def forward_calls(unit: Unit) -> Iterator[Call]:
     for sample in samples(unit):
-        yield Call(function_of(unit), arguments(sample), sample.kwargs)
+        yield Call(function_of(unit), arguments(sample), sample.kwargs, composed=unit.op in COMPOSED)
     if unit.info.error_inputs_func is not None and unit.is_first_dtype:
         seed()
         for error in unit.info.error_inputs("cpu", set_seed=False):

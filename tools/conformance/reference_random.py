@@ -55,10 +55,12 @@ DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat1
 
 
 class NativeDraws(TorchDispatchMode):
-    """The CPU's uniform_() and bernoulli_() with the numbers that npu's kernels of these draw."""
+    """The CPU's uniform_() and bernoulli_() with the numbers that npu's kernels of these draw; tensors of f64
+    are in place of ``double``."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, double=torch.float64):
         super().__init__()
+        self.double = double
         self.manual_seed(seed)
 
     def manual_seed(self, seed):
@@ -80,10 +82,9 @@ class NativeDraws(TorchDispatchMode):
 
     def fill(self, func, tensor, *numbers, **named):
         uniform = func is aten.uniform_.default
-        wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-        drawn = uniforms(
-            self.seed, self.offset, tensor.numel(), DIGITS[tensor.dtype if uniform else wide]
-        ).to(wide)
+        dtype = self.double if tensor.dtype == torch.float64 else tensor.dtype
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        drawn = uniforms(self.seed, self.offset, tensor.numel(), DIGITS[dtype if uniform else wide]).to(wide)
         self.offset += 4
         if uniform:
             low, high = numbers or (named.get("from", 0.0), named.get("to", 1.0))

@@ -18,11 +18,12 @@ namespace {
 
 constexpr size_t kGuard = 3;  // elements after a buffer, which nothing may change
 
-void collect_written(const Body& body, std::set<size_t>& written) {
+void collect_written(const Kernel& kernel, const Body& body, std::set<size_t>& written) {
   for (const Instruction& instruction : body.instructions) {
-    if (instruction.opcode == Opcode::kStore || instruction.opcode == Opcode::kAccumulate)
+    const bool writes = instruction.opcode == Opcode::kStore || instruction.opcode == Opcode::kAccumulate;
+    if (writes && !kernel.is_local(instruction.buffer))
       written.insert(static_cast<size_t>(instruction.buffer));
-    for (const Body& inner : instruction.body) collect_written(inner, written);
+    for (const Body& inner : instruction.body) collect_written(kernel, inner, written);
   }
 }
 
@@ -36,7 +37,7 @@ class Maker {
     require(workload_.arguments.sizes.size() == kernel.sizes.size(), ErrorCode::kInvalidArgument, "kernel @",
             kernel.name, " takes ", kernel.sizes.size(), " sizes, not ", workload_.arguments.sizes.size());
     std::set<size_t> written;
-    collect_written(kernel.body, written);
+    collect_written(kernel, kernel.body, written);
     workload_.written.assign(written.begin(), written.end());
     for (size_t i = 0; i < kernel.buffers.size(); ++i)
       add_buffer(kernel.buffers[i], layout_ == Layout::kRandom && !written.contains(i));

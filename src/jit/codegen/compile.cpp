@@ -35,10 +35,10 @@ constexpr const char* kEntry = "kernel";
 
 Target target_of(Isa isa) {
   // Features by name and not the machine's: one instruction set level gives one result.
-  if (isa == Isa::kAvx512) return {kX86, "x86-64-v4", "-prefer-256-bit", 16, 1};
-  return {kX86, "x86-64-v3", "", 8, 4};
+  if (isa == Isa::kAvx512) return {kX86, "x86-64-v4", "-prefer-256-bit", vector_registers(isa), 1};
+  return {kX86, "x86-64-v3", "", vector_registers(isa), 4};
 }
-Target aarch64() { return {"aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 4, 0}; }
+Target aarch64() { return {"aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", {4, 32, 16}, 0}; }
 
 std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
   std::string error;
@@ -54,7 +54,8 @@ std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
 }
 
 /// Leaves to the backend what makes good code of good IR: selecting instructions and allocating registers.
-/// Its optimizations take as long again and find nothing: loop strength reduction makes addresses dearer.
+/// Its optimizations take as long again and find nothing (loop strength reduction makes addresses dearer) but
+/// in products of matrices, whose sums they keep in their registers.
 void leave_to_backend(llvm::Module& module) {
   for (llvm::Function& function : module)
     if (!function.isDeclaration()) {
@@ -64,7 +65,8 @@ void leave_to_backend(llvm::Module& module) {
 }
 
 /// Few passes: the emitted code is what it should be, but for variables and repeated index arithmetic.
-void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+void optimize(const Emitted& emitted, llvm::TargetMachine& machine) {
+  llvm::Module& module = *emitted.module;
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager graphs;
@@ -82,7 +84,7 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   passes.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
   for (llvm::Function& function : module)
     if (!function.isDeclaration()) passes.run(function, functions);
-  leave_to_backend(module);
+  if (!emitted.has_products) leave_to_backend(module);
 }
 
 /// The module of a kernel, as code for a target.
@@ -148,7 +150,7 @@ class LlvmCompiler final : public Compiler {
     if (backend == nullptr) backend = std::make_unique<Backend>(target, llvm::CodeGenFileType::ObjectFile);
     llvm::LLVMContext context;
     const Emitted emitted = make_module(kernel, target, context, kEntry, backend->machine());
-    optimize(*emitted.module, backend->machine());
+    optimize(emitted, backend->machine());
     Code code = link(backend->run(*emitted.module), kEntry);
     code.scratch = emitted.scratch;
     return code;
@@ -166,7 +168,7 @@ class LlvmCompiler final : public Compiler {
     require(!llvm::verifyModule(*emitted.module, &stream), ErrorCode::kInternal, "jit: kernel @", kernel.name,
             ": ", problems);
     if (stage == Stage::kEmitted) return text_of(*emitted.module);
-    optimize(*emitted.module, backend.machine());
+    optimize(emitted, backend.machine());
     return stage == Stage::kOptimized ? text_of(*emitted.module) : backend.run(*emitted.module);
   }
 

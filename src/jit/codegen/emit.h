@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "jit/code.h"
+#include "jit/product_block.h"
 
 namespace anynpu::jit {
 
 /// How a processor is compiled for.
 struct Target {
   std::string triple, cpu, features;  ///< as LLVM names them
-  int lanes;                          ///< elements that are computed at once
+  VectorRegisters registers;
   size_t least_masked;  ///< bytes of the smallest elements that it loads and stores by mask; 0: of none
 
   bool masks(tile::DType dtype) const { return least_masked != 0 && size_of(dtype) >= least_masked; }
@@ -24,6 +25,7 @@ struct Target {
 struct Emitted {
   std::unique_ptr<llvm::Module> module;
   std::vector<Scratch> scratch;
+  bool has_products = false;  ///< of matrices
 };
 Emitted emit(const tile::Kernel& kernel, const Target& target, llvm::LLVMContext& context,
              const std::string& name);

@@ -42,7 +42,7 @@ llvm::Value* KernelEmitter::active_mask(const Cursor& at) {
 
 KernelEmitter::Access KernelEmitter::access(const Instruction& instruction, const Cursor& at) {
   const auto number = static_cast<size_t>(instruction.buffer);
-  Access access = {&kernel_.buffers[number], nullptr, i64(0), {}, nullptr, 0};
+  Access access = {&kernel_.buffer(instruction.buffer), &strides_[number], nullptr, i64(0), {}, nullptr, 0};
   const int rank = static_cast<int>(access.buffer->sizes.size());
   llvm::Value* offset = i64(0);
   for (int d = 0; d < rank; ++d) {
@@ -174,7 +174,7 @@ llvm::Value* KernelEmitter::all_inside(const Access& access, const Cursor& at) {
 
 llvm::Value* KernelEmitter::gathered(const Access& access, const Cursor& at) {
   const DType dtype = access.buffer->dtype;
-  const auto& strides = strides_[static_cast<size_t>(access.buffer - kernel_.buffers.data())];
+  const Values& strides = *access.strides;
   llvm::Value* loaded = llvm::PoisonValue::get(vector_in_memory(dtype, at.lanes));
   for (int lane = 0; lane < at.lanes; ++lane) {
     llvm::Value* offset = b.CreateMul(access.stride, i64(lane));

@@ -22,7 +22,7 @@ Index blocks_of(const Index& extent) { return max(1, ceil_div(extent, tile::kRed
 // Reductions along columns: kReduceLanes running states, in vectors.
 
 void KernelEmitter::reduced_columns(const ColumnLoop& loop, llvm::Value* r, llvm::Value* cols) {
-  const int lanes = target_.lanes, vectors = tile::kReduceLanes / lanes;
+  const int lanes = target_.registers.lanes, vectors = tile::kReduceLanes / lanes;
   const auto bound = loop.cols.upper_bound();
   const bool one_block = bound && *bound <= tile::kReduceBlock;
   std::vector<Running> running;
@@ -62,7 +62,7 @@ KernelEmitter::Running KernelEmitter::make_running(const Instruction& instructio
   for (int j = 0; j < vectors; ++j) {
     running.states.emplace_back();
     for (const DType component : components)
-      running.states.back().push_back(variable(e.type(component, target_.lanes)));
+      running.states.back().push_back(variable(e.type(component, target_.registers.lanes)));
   }
   auto& regions = partials_[&instruction];
   if (regions.empty())
@@ -84,7 +84,7 @@ void KernelEmitter::store_state(const std::vector<llvm::AllocaInst*>& state, con
 
 void KernelEmitter::reduce_block(const ColumnLoop& loop, llvm::Value* r, std::vector<Running>& running,
                                  llvm::Value* begin, llvm::Value* end) {
-  const int lanes = target_.lanes;
+  const int lanes = target_.registers.lanes;
   const auto vectors = running[0].states.size();
   for (Running& each : running)
     for (auto& state : each.states)
@@ -114,7 +114,7 @@ Values KernelEmitter::taken(const Running& running, const Values& state, const C
 
 void KernelEmitter::reduce_rest(const ColumnLoop& loop, llvm::Value* r, std::vector<Running>& running,
                                 llvm::Value* begin, llvm::Value* end) {
-  const int lanes = target_.lanes;
+  const int lanes = target_.registers.lanes;
   std::vector<std::vector<llvm::AllocaInst*>> memory;  // by reduction and component
   for (Running& each : running) {
     memory.emplace_back();
@@ -158,7 +158,7 @@ void KernelEmitter::finish_block(Running& running, llvm::Value* number) {
   for (size_t half = states.size() / 2; half != 0; half /= 2)
     for (size_t j = 0; j < half; ++j) states[j] = e.merge(opcode, running.dtype, states[j], states[j + half]);
   Values state = states[0];
-  for (int half = target_.lanes / 2; half != 0; half /= 2) {
+  for (int half = target_.registers.lanes / 2; half != 0; half /= 2) {
     Values low, high;
     for (llvm::Value* component : state) {
       low.push_back(part_of(component, 0, half));
@@ -208,10 +208,10 @@ void KernelEmitter::start_column_reduction(const Instruction& instruction) {
 
 void KernelEmitter::fill_states(const Instruction& instruction, const Columns& columns) {
   const DType dtype = type(instruction.operands[0]).dtype;
-  const Values identity = e.identity(row_opcode(instruction.opcode), dtype, target_.lanes);
+  const Values identity = e.identity(row_opcode(instruction.opcode), dtype, target_.registers.lanes);
   for (size_t i = 0; i < identity.size(); ++i) {
     llvm::Value* count = b.CreateMul(columns.states[i].stride, i64(tile::kReduceLanes));
-    for_range(i64(0), count, target_.lanes, [&](llvm::Value* at) {
+    for_range(i64(0), count, target_.registers.lanes, [&](llvm::Value* at) {
       store_vector(columns.states[i].dtype, address(columns.states[i], i64(0), at), identity[i]);
     });
   }
@@ -267,7 +267,7 @@ void KernelEmitter::end_column_reduction(const Instruction& instruction) {
   const DType dtype = type(instruction.operands[0]).dtype;
   llvm::Value *rows = index(columns.rows), *cols = index(columns.cols);
   llvm::Value* none = b.CreateICmpSLT(rows, i64(1));
-  const Values identity = e.identity(row_opcode(instruction.opcode), dtype, target_.lanes);
+  const Values identity = e.identity(row_opcode(instruction.opcode), dtype, target_.registers.lanes);
   llvm::Value* blocks = floor_div(b.CreateAdd(rows, i64(tile::kReduceBlock - 1)), i64(tile::kReduceBlock));
   when(b.CreateICmpSGT(blocks, i64(1)), [&] {
     for_range(i64(0), cols, 1, [&](llvm::Value* c) {
@@ -279,8 +279,9 @@ void KernelEmitter::end_column_reduction(const Instruction& instruction) {
   for (size_t i = 0; i < instruction.results.size(); ++i) {
     const Region out = region(instruction.results[i]);
     in_memory_.insert(instruction.results[i]);
-    for_range(i64(0), cols, target_.lanes, [&](llvm::Value* c) {
-      llvm::Value* value = load_vector(out.dtype, address(columns.partial[i], i64(0), c), target_.lanes);
+    for_range(i64(0), cols, target_.registers.lanes, [&](llvm::Value* c) {
+      llvm::Value* value =
+          load_vector(out.dtype, address(columns.partial[i], i64(0), c), target_.registers.lanes);
       store_vector(out.dtype, address(out, i64(0), c), b.CreateSelect(none, identity[i], value));
     });
   }

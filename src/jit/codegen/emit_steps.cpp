@@ -23,10 +23,10 @@ void KernelEmitter::steps(const std::vector<Step>& steps) {
         loop(step);
         break;
       case Step::Kind::kTranspose:
-        transpose(*step.instruction);
+        transpose(step);
         break;
       case Step::Kind::kMatmul:
-        matmul(*step.instruction);
+        matmul(step);
         break;
       case Step::Kind::kYield:
         break;  // by its loop
@@ -107,14 +107,16 @@ void KernelEmitter::copy(const Region& from, const Region& to, const Type& shape
   b.CreateMemCpy(to.data, llvm::Align(64), from.data, llvm::Align(64), bytes);
 }
 
-void KernelEmitter::transpose(const Instruction& instruction) {
+void KernelEmitter::transpose(const Step& step) {
+  const Instruction& instruction = *step.instruction;
+  if (!step.nest.loops.empty()) return transpose_in_registers(step);
   const Value operand = instruction.operands[0], result = instruction.results[0];
   const Type& shape = type(operand);
   const Region to = region(result);
   in_memory_.insert(result);
   if (shape.is_scalar()) return store_vector(shape.dtype, to.data, eval_scalar(operand));
   const Region from = region(operand);
-  const int lanes = target_.lanes;
+  const int lanes = target_.registers.lanes;
   llvm::Type* vector = vector_in_memory(shape.dtype, lanes);
   llvm::Value *rows = index(shape.rows), *cols = index(shape.cols);
   const auto at_most = [&](llvm::Value* i, llvm::Value* count) {
@@ -137,6 +139,49 @@ void KernelEmitter::transpose(const Instruction& instruction) {
   });
 }
 
+void KernelEmitter::transpose_in_registers(const Step& step) {
+  const Value operand = step.instruction->operands[0];
+  llvm::Value *rows = extent(type(operand).rows), *cols = extent(type(operand).cols);
+  const int lanes = target_.registers.lanes;
+  const auto left = [&](llvm::Value* count, llvm::Value* from) {
+    return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(count, from), i64(lanes));
+  };
+  for_range(i64(0), rows, lanes, [&](llvm::Value* r) {
+    for_range(i64(0), cols, lanes, [&](llvm::Value* c) {
+      llvm::Value *rows_left = left(rows, r), *cols_left = left(cols, c);
+      llvm::Value* whole =
+          b.CreateAnd(b.CreateICmpEQ(rows_left, i64(lanes)), b.CreateICmpEQ(cols_left, i64(lanes)));
+      // Of a part, the last row and the last column are repeated.
+      const auto square = [&](llvm::Value* active_cols, llvm::Value* active_rows) {
+        const auto nth = [&](llvm::Value* first, int i, llvm::Value* active) {
+          llvm::Value* n = i64(i);
+          if (active != nullptr)
+            n = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, n, b.CreateSub(active, i64(1)));
+          return b.CreateAdd(first, n);
+        };
+        Values elements;
+        for (int i = 0; i < lanes; ++i) {
+          forget();
+          elements.push_back(eval(operand, {nth(r, i, active_rows), c, lanes, active_cols}));
+        }
+        transpose(elements);
+        for (int i = lanes; i-- > 0;)
+          take_in_registers(step, elements[static_cast<size_t>(i)],
+                            {nth(c, i, active_cols), r, lanes, active_rows});
+      };
+      when(whole, [&] { square(nullptr, nullptr); });
+      when(b.CreateNot(whole), [&] { square(cols_left, rows_left); });
+    });
+  });
+  forget();
+}
+
+void KernelEmitter::take_in_registers(const Step& step, llvm::Value* elements, const Cursor& at) {
+  forget();
+  column_memo_[step.instruction->results[0]] = elements;
+  for (const Instruction* part : step.nest.loops[0].parts) this->part(*part, at);
+}
+
 /// Each stage shuffles row i with row i + n / 2 into rows 2 i and 2 i + 1: the bits of an element's row and
 /// column, as one number, are rotated by one.
 void KernelEmitter::transpose(Values& rows) {
@@ -151,33 +196,6 @@ void KernelEmitter::transpose(Values& rows) {
       next.push_back(b.CreateShuffleVector(rows[i / 2], rows[i / 2 + count / 2], halves[i % 2]));
     rows = std::move(next);
   }
-}
-
-void KernelEmitter::matmul(const Instruction& instruction) {
-  const Value result = instruction.results[0];
-  const Type& shape = type(result);
-  const Region out = region(result);
-  in_memory_.insert(result);
-  llvm::Value *rows = index(shape.rows), *cols = index(shape.cols),
-              *depth = index(type(instruction.operands[0]).cols);
-  for_range(i64(0), rows, 1, [&](llvm::Value* i) {
-    for_range(i64(0), cols, target_.lanes, [&](llvm::Value* j) {
-      llvm::AllocaInst* sum = variable(e.type(shape.dtype, target_.lanes));
-      forget();
-      b.CreateStore(eval(instruction.operands[2], {i, j, target_.lanes}), sum);
-      for_range(i64(0), depth, 1, [&](llvm::Value* k) {
-        forget();
-        llvm::Value* a = e.splat(eval(instruction.operands[0], {i, k, 1}), target_.lanes);
-        forget();
-        llvm::Value* c = eval(instruction.operands[1], {k, j, target_.lanes});
-        llvm::Value* before = b.CreateLoad(sum->getAllocatedType(), sum);
-        b.CreateStore(
-            shape.dtype == DType::kI32 ? b.CreateAdd(before, b.CreateMul(a, c)) : e.fma(a, c, before), sum);
-      });
-      forget();
-      store_vector(shape.dtype, address(out, i, j), b.CreateLoad(sum->getAllocatedType(), sum));
-    });
-  });
 }
 
 void KernelEmitter::forget() {
@@ -289,10 +307,11 @@ void KernelEmitter::columns(const ColumnLoop& loop, llvm::Value* r) {
   start_scans(loop);
   llvm::Value* cols = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, index(loop.cols), i64(0));
   if (reduces) return reduced_columns(loop, r, cols);
-  llvm::Value* whole = b.CreateAnd(cols, i64(-target_.lanes));
-  for_range(i64(0), whole, target_.lanes, [&](llvm::Value* c) { chunk(loop, {r, c, target_.lanes}); });
+  llvm::Value* whole = b.CreateAnd(cols, i64(-target_.registers.lanes));
+  for_range(i64(0), whole, target_.registers.lanes,
+            [&](llvm::Value* c) { chunk(loop, {r, c, target_.registers.lanes}); });
   llvm::Value* left = b.CreateSub(cols, whole);
-  when(b.CreateICmpSGT(left, i64(0)), [&] { chunk(loop, {r, whole, target_.lanes, left}); });
+  when(b.CreateICmpSGT(left, i64(0)), [&] { chunk(loop, {r, whole, target_.registers.lanes, left}); });
 }
 
 void KernelEmitter::chunk(const ColumnLoop& loop, const Cursor& at) {

@@ -3,6 +3,14 @@
 #include "base/error.h"
 
 namespace anynpu::jit {
+namespace {
+
+bool is_constant(const llvm::Value* condition, bool value) {
+  const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(condition);
+  return constant != nullptr && constant->isOne() == value;
+}
+
+}  // namespace
 
 KernelEmitter::KernelEmitter(const Kernel& kernel, const Target& target, llvm::Module& module,
                              const std::string& name)
@@ -34,19 +42,48 @@ std::vector<Scratch> KernelEmitter::run() {
 
 void KernelEmitter::for_range(llvm::Value* first, llvm::Value* last, int64_t step,
                               const std::function<void(llvm::Value*)>& body) {
+  for_range(first, last, step, {}, [&](llvm::Value* i, const Values&) {
+    body(i);
+    return Values();
+  });
+}
+
+Values KernelEmitter::for_range(llvm::Value* first, llvm::Value* last, int64_t step, Values carried,
+                                const std::function<Values(llvm::Value*, const Values&)>& body) {
+  llvm::Value* any = b.CreateICmpSLT(first, last);
+  if (is_constant(any, false)) return carried;
   Block *before = b.GetInsertBlock(), *loop = make_block("loop"), *after = make_block("after");
-  b.CreateCondBr(b.CreateICmpSLT(first, last), loop, after);
+  b.CreateCondBr(any, loop, after);
+  const auto phis = [&](const Values& incoming, Block* from) {
+    Values made;
+    for (llvm::Value* value : incoming) {
+      llvm::PHINode* phi = b.CreatePHI(value->getType(), 2);
+      phi->addIncoming(value, from);
+      made.push_back(phi);
+    }
+    return made;
+  };
   b.SetInsertPoint(loop);
   llvm::PHINode* i = b.CreatePHI(b.getInt64Ty(), 2);
   i->addIncoming(first, before);
-  body(i);
+  const Values at_start = phis(carried, before);
+  const Values at_end = body(i, at_start);
   llvm::Value* next = b.CreateNSWAdd(i, i64(step));
-  i->addIncoming(next, b.GetInsertBlock());
+  Block* end = b.GetInsertBlock();
+  i->addIncoming(next, end);
   b.CreateCondBr(b.CreateICmpSLT(next, last), loop, after);
   b.SetInsertPoint(after);
+  const Values results = phis(carried, before);
+  for (size_t k = 0; k < carried.size(); ++k) {
+    llvm::cast<llvm::PHINode>(at_start[k])->addIncoming(at_end[k], end);
+    llvm::cast<llvm::PHINode>(results[k])->addIncoming(at_end[k], end);
+  }
+  return results;
 }
 
 void KernelEmitter::when(llvm::Value* condition, const std::function<void()>& then) {
+  if (is_constant(condition, false)) return;
+  if (is_constant(condition, true)) return then();
   Block *yes = make_block("then"), *after = make_block("endif");
   b.CreateCondBr(condition, yes, after);
   b.SetInsertPoint(yes);
@@ -93,6 +130,16 @@ void KernelEmitter::load_arguments() {
                                                : b.CreateBitCast(low, e.memory_type(dtype));
   }
   first_scratch_ = next;
+  for (const Buffer& buffer : kernel_.locals) {
+    Index elements = 1;
+    Values strides(buffer.sizes.size());
+    for (size_t d = buffer.sizes.size(); d-- > 0;) {
+      strides[d] = index(elements);
+      elements = elements * buffer.sizes[d];
+    }
+    data_.push_back(new_region(1, elements, buffer.dtype).data);
+    strides_.push_back(std::move(strides));
+  }
 }
 
 Region KernelEmitter::new_region(const Index& rows, const Index& cols, DType dtype) {

@@ -59,6 +59,9 @@ class KernelEmitter {
   /// for (i = first; i < last; i += step)
   void for_range(llvm::Value* first, llvm::Value* last, int64_t step,
                  const std::function<void(llvm::Value*)>& body);
+  /// The same, of a body that takes values and gives the next ones. Returns the last ones.
+  Values for_range(llvm::Value* first, llvm::Value* last, int64_t step, Values carried,
+                   const std::function<Values(llvm::Value*, const Values&)>& body);
 
   void when(llvm::Value* condition, const std::function<void()>& then);
 
@@ -117,6 +120,7 @@ class KernelEmitter {
   /// How an instruction reaches its buffer at a cursor.
   struct Access {
     const Buffer* buffer;
+    const Values* strides;          ///< of its dimensions
     llvm::Value *address, *stride;  ///< of the first lane, without what tiles of positions add
     std::vector<std::pair<int, llvm::Value*>> positions;  ///< dimension and vector, from tiles
     llvm::Value* inside = nullptr;    ///< whether positions from data are in range, where uniform; or null
@@ -168,12 +172,40 @@ class KernelEmitter {
   void copy(const Region& from, const Region& to, const Type& shape);
 
   /// From memory to memory, in squares of `lanes` rows and columns.
-  void transpose(const Instruction& instruction);
+  void transpose(const Step& step);
+  void transpose_in_registers(const Step& step);
   /// Such a square in registers, by rows.
   void transpose(Values& rows);
 
-  /// c[i, j] + a[i, k] * b[k, j], over k in order, `lanes` columns at once.
-  void matmul(const Instruction& instruction);
+  // Products of matrices: blocks of rows and vectors, in registers.
+
+  /// The most that a product computes at once.
+  ProductBlock register_block(const Instruction& instruction) const;
+
+  /// `rows` rows from `row` on, and `vectors` vectors of columns from `col` on. One that is not whole ends at
+  /// `last_row` and before column `cols`, and repeats the last row and the last vector.
+  struct SumBlock {
+    llvm::Value *row, *col;
+    int rows, vectors;
+    llvm::Value *last_row = nullptr, *cols = nullptr;
+  };
+  llvm::Value* is_whole(const SumBlock& block, llvm::Value* rows, llvm::Value* cols);
+  /// Where a block's sum of that number is; they count vector by vector, row by row.
+  Cursor cursor(const SumBlock& block, size_t sum);
+  llvm::Value* extent(const Index& extent);
+
+  /// A product, and what its elements go to: from the registers where one block is all of it.
+  void matmul(const Step& step);
+  void matmul_to_memory(const Instruction& instruction);
+  /// Gives `take` the sums of a block.
+  void product(const Instruction& instruction, const SumBlock& block,
+               const std::function<void(const Values&)>& take);
+  /// c[i, j] + a[i, k] * b[k, j]
+  Values add_products(const Instruction& instruction, const SumBlock& block, llvm::Value* k,
+                      const Values& sums);
+  /// What a step's nest does with elements of its result.
+  void take_in_registers(const Step& step, llvm::Value* elements, const Cursor& at);
+
   void forget();
 
   // Nests.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -53,8 +54,10 @@ const Type& domain(const Kernel& kernel, const Instruction& instruction) {
 
 class Scheduler {
  public:
-  explicit Scheduler(const Kernel& kernel) : kernel_(kernel), facts_(kernel.values.size()) {
+  explicit Scheduler(const Kernel& kernel)
+      : kernel_(kernel), facts_(kernel.values.size()), users_(facts_.size()), uses_(facts_.size()) {
     collect_written(kernel.body);
+    collect_in_place(kernel.body);
   }
 
   Schedule run() {
@@ -88,9 +91,55 @@ class Scheduler {
 
   void collect_written(const Body& body) {
     for (const Instruction& instruction : body.instructions) {
+      for (const Value value : needs(kernel_, instruction)) ++uses_[number_of(value)];
       if (is_write(instruction)) written_.insert(instruction.buffer);
       for (const Body& inner : instruction.body) collect_written(inner);
     }
+  }
+
+  /// What products of matrices read in place although it was written before.
+  void collect_in_place(const Body& body) {
+    const auto& instructions = body.instructions;
+    for (size_t i = 0; i < instructions.size(); ++i) {
+      for (const Body& inner : instructions[i].body) collect_in_place(inner);
+      if (is_store_of_one(instructions[i])) to_local_.insert(instructions[i].operands[0]);
+      if (instructions[i].opcode != Opcode::kMatmul) continue;
+      for (const Value operand : instructions[i].operands)
+        collect_in_place(std::span(instructions).first(i), operand);
+    }
+  }
+
+  /// To a local buffer, of a value that nothing else uses.
+  bool is_store_of_one(const Instruction& instruction) const {
+    return instruction.opcode == Opcode::kStore && kernel_.is_local(instruction.buffer) &&
+           uses_[number_of(instruction.operands[0])] == 1;
+  }
+
+  /// A load, and what converts it, that nothing else uses, and between which and the end of `before` its
+  /// buffer is not written.
+  void collect_in_place(std::span<const Instruction> before, Value value) {
+    std::vector<const Instruction*> chain;
+    for (size_t i = before.size(); i-- > 0 && uses_[number_of(value)] == 1;) {
+      const Instruction& instruction = before[i];
+      if (std::ranges::find(instruction.results, value) == instruction.results.end()) continue;
+      chain.push_back(&instruction);
+      if (instruction.opcode == Opcode::kCast) {
+        value = instruction.operands[0];
+        continue;
+      }
+      const auto after = before.subspan(i + 1);
+      if (instruction.opcode == Opcode::kLoad && !instruction.mask && !writes(after, instruction.buffer))
+        in_place_.insert(chain.begin(), chain.end());
+      return;
+    }
+  }
+
+  static bool writes(std::span<const Instruction> instructions, int buffer) {
+    return std::ranges::any_of(instructions, [&](const Instruction& instruction) {
+      return (is_write(instruction) && instruction.buffer == buffer) ||
+             std::ranges::any_of(instruction.body,
+                                 [&](const Body& inner) { return writes(inner.instructions, buffer); });
+    });
   }
 
   // The walk: which loop each instruction belongs to.
@@ -113,14 +162,15 @@ class Scheduler {
       case Opcode::kLoop:
         return place_loop(instruction);
       case Opcode::kTranspose:
-        return place_apart(instruction, Step::Kind::kTranspose);
+        return place_transpose(instruction);
       case Opcode::kMatmul:
-        return place_apart(instruction, Step::Kind::kMatmul);
+        return place_matmul(instruction);
       case Opcode::kYield:
         return place_apart(instruction, Step::Kind::kYield);
       default:
         break;
     }
+    if (in_place_.contains(&instruction)) return;
     const bool sink = is_sink(instruction);
     if (!sink && type(instruction.results[0]).is_scalar()) return place_scalar(instruction);
     if (!sink && floats(instruction)) return;
@@ -141,13 +191,51 @@ class Scheduler {
 
   void place_apart(const Instruction& instruction, Step::Kind kind) {
     for (const Value operand : instruction.operands) require_in_memory(operand);
+    place_apart_as_is(instruction, kind);
+  }
+
+  void place_matmul(const Instruction& instruction) {
+    for (const Value operand : instruction.operands)
+      if (!is_read_in_place(operand)) require_in_memory(operand);
+    place_apart_as_is(instruction, Step::Kind::kMatmul);
+  }
+
+  /// In place where what follows writes memory that nothing else has.
+  void place_transpose(const Instruction& instruction) {
+    if (!to_local_.contains(instruction.results[0]) || !is_read_in_place(instruction.operands[0]))
+      return place_apart(instruction, Step::Kind::kTranspose);
+    place_apart_as_is(instruction, Step::Kind::kTranspose);
+  }
+
+  /// An element of a buffer, converted at most: a product of matrices, which takes elements more than once,
+  /// reads it each time.
+  bool is_read_in_place(Value value) {
+    const Facts& facts = this->facts(value);
+    if (facts.definition == nullptr) return true;  // a constant, or what a loop carries
+    if (facts.home != kNone || facts.storage != Storage::kComputed) return false;
+    switch (facts.definition->opcode) {
+      case Opcode::kLoad:
+        return true;
+      case Opcode::kCast:
+      case Opcode::kBroadcast:
+        return is_read_in_place(facts.definition->operands[0]);
+      default:
+        return false;
+    }
+  }
+
+  void place_apart_as_is(const Instruction& instruction, Step::Kind kind) {
+    for (const Value operand : instruction.operands) apart_.insert(operand);
     close();
     for (const Value result : instruction.results) facts(result).storage = Storage::kTile;
     steps_->push_back({.kind = kind, .instruction = &instruction});
   }
 
   void place_loop(const Instruction& instruction) {
-    for (const Value operand : instruction.operands) require_in_memory(operand);
+    for (const Value operand : instruction.operands) {
+      require_in_memory(operand);
+      apart_.insert(operand);
+    }
     close();
     const auto set = [&](const std::vector<Value>& values) {
       for (const Value value : values)
@@ -263,23 +351,22 @@ class Scheduler {
 
   /// From the last instruction to the first: in which loops it is computed, and so whether it is kept.
   void decide_storage() {
-    std::vector<std::set<int>> users(kernel_.values.size());  // loops in which the value is wanted
     std::vector<const Instruction*> all;
     collect(kernel_.body, all);
     for (auto it = all.rbegin(); it != all.rend(); ++it) {
       const Instruction& instruction = **it;
       std::set<int> computed_in;
       for (const Value result : instruction.results) {
-        decide(result, users[number_of(result)]);
+        decide(result, users_[number_of(result)]);
         const Facts& known = facts(result);
         if (known.storage == Storage::kComputed)
-          computed_in.merge(std::set(users[number_of(result)]));
+          computed_in.merge(std::set(users_[number_of(result)]));
         else if (known.home != kNone)
           computed_in.insert(known.home);
       }
       if (is_sink(instruction)) computed_in.insert(sink_home(instruction));
       for (const Value value : needs(kernel_, instruction))
-        users[number_of(value)].insert(computed_in.begin(), computed_in.end());
+        users_[number_of(value)].insert(computed_in.begin(), computed_in.end());
     }
   }
 
@@ -337,13 +424,41 @@ class Scheduler {
         if (!loop.parts.empty()) step.nest.loops.push_back(std::move(loop));
       }
       std::ranges::sort(step.nest.loops, {}, &ColumnLoop::phase);
+      if (&step != &steps.front() && takes_product(*std::prev(&step), step.nest, number))
+        std::swap(std::prev(&step)->nest, step.nest);
     }
+    std::erase_if(steps,
+                  [](const Step& step) { return step.kind == Step::Kind::kNest && step.nest.loops.empty(); });
+  }
+
+  /// Whether a nest, of that number, does nothing but store what it makes of a product's elements, one by
+  /// one, and nothing else uses them.
+  bool takes_product(const Step& step, const Nest& nest, int number) {
+    if (step.kind != Step::Kind::kMatmul && step.kind != Step::Kind::kTranspose) return false;
+    const Value product = step.instruction->results[0];
+    const bool to_local = to_local_.contains(product);
+    if (step.kind == Step::Kind::kTranspose && !to_local) return false;
+    const Type& shape = type(product);
+    return !apart_.contains(product) && nest.rows == shape.rows && nest.loops.size() == 1 &&
+           nest.loops[0].cols == shape.cols && !shape.cols.is(1) &&
+           std::ranges::all_of(nest.loops[0].parts,
+                               [&](const Instruction* part) {
+                                 return is_write(*part) && (!to_local || kernel_.is_local(part->buffer));
+                               }) &&
+           std::ranges::all_of(users_[number_of(product)], [&](int user) {
+             return user != kNone && homes_[static_cast<size_t>(user)].nest == number;
+           });
   }
 
   const Kernel& kernel_;
   std::vector<Facts> facts_;
-  std::set<int> written_;  // buffers
-  std::set<Value> kept_;   // wanted in memory
+  std::vector<std::set<int>> users_;  // by value: loops in which it is wanted
+  std::vector<int> uses_;             // by value: by how many instructions
+  std::set<const Instruction*> in_place_;
+  std::set<Value> to_local_;  // only stored, in local buffers
+  std::set<int> written_;     // buffers
+  std::set<Value> kept_;      // wanted in memory
+  std::set<Value> apart_;     // used apart from nests
   std::vector<Home> homes_;
   std::vector<Step>* steps_ = nullptr;
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tile/verify.h"
 
 namespace anynpu::tile {
 namespace {
@@ -150,6 +151,31 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"yield", "yield does not end a loop's body"},
         Wrong{"%b, %c = neg %a", "neg gives 1 results, not 2"},
         Wrong{"%b = load %x[block, 0] : tile<1 x ?c f32>", "',' is expected"}));
+
+TEST(TileText, HasLocalBuffers) {
+  const std::string text =
+      R"(kernel @turn(%x: f32[?n, ?m], %y: f32[?m, ?n]) grid(1) local(%t: f32[?m, 8], %s: i32[3]) {
+  %0 = load %x[0, 0] : tile<min(8, ?n) x ?m, f32>
+  %1 = transpose %0
+  store %t[0, 0], %1
+  %2 = load %t[0, 0] : tile<?m x min(8, ?n), f32>
+  store %y[0, 0], %2
+}
+)";
+  const Kernel kernel = parse(text).at(0);
+  EXPECT_EQ(print(kernel), text);
+  ASSERT_EQ(kernel.locals.size(), 2);
+  EXPECT_EQ(kernel.locals[0].strides, (std::vector<std::optional<int64_t>>{8, 1}));
+  EXPECT_TRUE(kernel.is_local(2));
+  EXPECT_NE(message_of("kernel @f(%x: f32[?n]) grid(1) local(%x: f32[1]) {}").find("%x is defined twice"),
+            std::string::npos);
+  EXPECT_NE(message_of("kernel @f() grid(1) local(%x: f32[block]) {}")
+                .find("a size of %x: accepted are constants and sizes"),
+            std::string::npos);
+  Kernel apart = kernel;
+  apart.locals[0].strides = {16, 1};
+  EXPECT_THROW(verify(apart), Error);
+}
 
 TEST(TileText, RejectsBrokenText) {
   EXPECT_NE(message_of("kernel").find("line 1, column 7: '@' is expected"), std::string::npos);

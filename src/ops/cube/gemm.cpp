@@ -1,0 +1,387 @@
+#include "ops/cube/gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "jit/jit.h"
+#include "ops/kernel_table.h"
+
+namespace anynpu::ops {
+namespace {
+
+using tile::Builder;
+using tile::Expr;
+using tile::Index;
+using tile::Place;
+
+constexpr int64_t kRows = 6;            ///< of a step: what registers hold sums of
+constexpr int64_t kRowsOfBlock = 192;   ///< about: with kDepth columns they fit the second cache
+constexpr int64_t kLeftStride = 272;    ///< of a row of kDepth elements: rows do not meet in a cache
+constexpr int64_t kBlocks = 8;          ///< least to share among threads
+constexpr int64_t kSumBytes = 1 << 19;  ///< of a block's sums beside the result
+/// Bytes of a copy that take as long as one product.
+constexpr double kBytesOfProduct = 0.2;
+
+/// How a matrix lies: which neighbours are side by side.
+enum class Layout : uint8_t { kByRows, kByColumns, kApart };
+
+Layout layout_of(const View& matrix) {
+  if (matrix.strides[2] == 1 || (matrix.sizes[2] == 1 && matrix.strides[1] != 1)) return Layout::kByRows;
+  return matrix.strides[1] == 1 || matrix.sizes[1] == 1 ? Layout::kByColumns : Layout::kApart;
+}
+
+View transposed(View view) {
+  std::swap(view.sizes[1], view.sizes[2]);
+  std::swap(view.strides[1], view.strides[2]);
+  return view;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
+
+/// What a kernel is made for, beside its types.
+struct Form {
+  DType sums;
+  Layout left, right;
+  int64_t rows;    ///< of a step: kRows, or all that there are
+  bool one_block;  ///< of kDepth products: all of them
+  bool panels;     ///< right is in panels, as kernels of pack_kernel() make them
+
+  bool is_small() const { return rows < kRows; }
+  int64_t columns() const { return jit::product_columns(sums, rows); }  ///< of a panel
+  /// A block has a copy of what it reads of left, and of each panel of right.
+  bool copies_left() const { return !is_small(); }
+  bool copies_right() const { return !panels && (right != Layout::kByRows || !is_small()); }
+};
+
+/// Whether a block's sums of several blocks of products are beside the result.
+bool has_sums_beside(const GemmCall& call, const Form& form) {
+  return call.finish != nullptr || call.out.dtype != form.sums || layout_of(call.out) != Layout::kByRows;
+}
+
+/// A buffer of batch x rows x columns.
+class Matrices {
+ public:
+  Matrices(Builder& builder, const std::string& name, DType dtype, Layout layout, const Index& batch,
+           const Index& rows, const Index& cols)
+      : builder_(builder), turned_(layout == Layout::kByColumns) {
+    const auto last = layout == Layout::kApart ? std::nullopt : std::optional<int64_t>(1);
+    buffer_ = builder.buffer(name, dtype, {batch, turned_ ? cols : rows, turned_ ? rows : cols},
+                             {std::nullopt, std::nullopt, last});
+  }
+
+  Expr tile(const Index& batch, const Index& row, const Index& col, const Index& rows, const Index& cols,
+            DType dtype) const {
+    if (!turned_) return converted(builder_.load(buffer_, {batch, row, col}, rows, cols), dtype);
+    const Expr there = converted(builder_.load(buffer_, {batch, col, row}, cols, rows), dtype);
+    return builder_.op(tile::Opcode::kTranspose, {there});
+  }
+
+ private:
+  Builder& builder_;
+  bool turned_;
+  int buffer_;
+};
+
+/// A block of a kernel has `rows` x `cols` of the result, from there on.
+class GemmKernel {
+ public:
+  GemmKernel(const GemmCall& call, const Form& form) : call_(call), form_(form), builder_("Gemm") {
+    declare();
+  }
+
+  tile::Kernel build() {
+    if (form_.one_block) {
+      steps(0, min(kDepth, k_));
+      return builder_.finish();
+    }
+    const bool beside = sums_ != out_;
+    builder_.store(sums_, beside ? std::vector<Place>{0, 0} : out_at(0, 0), zeros(rows_, cols_));
+    builder_.loop(0, k_, kDepth, {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
+      steps(first, min(kDepth, k_ - first));
+      return {};
+    });
+    if (beside) give(0, 0, builder_.load(sums_, {0, 0}, rows_, cols_));
+    return builder_.finish();
+  }
+
+ private:
+  void declare() {
+    const Index batches = builder_.size("batch"), m = builder_.size("m"), n = builder_.size("n");
+    k_ = builder_.size("k");
+    const Index block_rows = builder_.size("rows"), block_cols = builder_.size("cols");
+    const Index across = ceil_div(n, block_cols), down = ceil_div(m, block_rows);
+    builder_.grid(batches * down * across);
+    batch_ = Index::block() / across / down;
+    row_ = Index::block() / across % down * block_rows;
+    col_ = Index::block() % across * block_cols;
+    rows_ = form_.is_small() ? Index(form_.rows) : min(block_rows, m - row_);
+    cols_ = min(block_cols, n - col_);
+
+    left_.emplace(builder_, "left", call_.left.dtype, form_.left, batches, m, k_);
+    if (form_.panels) {
+      const int64_t columns = form_.columns();
+      panels_ = builder_.buffer("right", form_.sums, {batches, ceil_div(n, columns), k_, columns},
+                                {std::nullopt, std::nullopt, columns, 1});
+    } else {
+      right_.emplace(builder_, "right", call_.right.dtype, form_.right, batches, k_, n);
+    }
+    const auto last = [](const View& view) {
+      const int64_t stride = view.strides[2];
+      return stride == 0 || stride == 1 ? std::optional(stride) : std::nullopt;
+    };
+    for (const View& operand : call_.operands)
+      operands_.push_back(builder_.buffer(concat("operand", operands_.size()), operand.dtype, {batches, m, n},
+                                          {std::nullopt, std::nullopt, last(operand)}));
+    out_ =
+        builder_.buffer("out", call_.out.dtype, {batches, m, n},
+                        {std::nullopt, std::nullopt,
+                         layout_of(call_.out) == Layout::kByRows ? std::optional<int64_t>(1) : std::nullopt});
+    sums_ = out_;
+    if (form_.copies_left()) left_copy_ = builder_.local("left_copy", form_.sums, {block_rows, kLeftStride});
+    if (form_.copies_right()) panel_ = builder_.local("panel", form_.sums, {kDepth, form_.columns()});
+    if (!form_.one_block && has_sums_beside(call_, form_))
+      sums_ = builder_.local("sums", form_.sums, {block_rows, block_cols});
+    for (size_t i = 0; i < call_.numbers.size(); ++i)
+      numbers_.push_back(builder_.scalar(concat("number", i), form_.sums));
+  }
+
+  Expr zeros(const Index& rows, const Index& cols) {
+    return builder_.broadcast(tile::kBits.contains(form_.sums) ? builder_.constant(form_.sums, int64_t{0})
+                                                               : builder_.constant(form_.sums, 0.0),
+                              rows, cols);
+  }
+  std::vector<Place> out_at(const Index& row, const Index& col) const {
+    return {batch_, row_ + row, col_ + col};
+  }
+
+  /// Products [first, first + depth) of all sums: panel by panel of right, step by step of left.
+  void steps(const Index& first, const Index& depth) {
+    if (form_.copies_left())
+      builder_.store(left_copy_, {0, 0}, left_->tile(batch_, row_, first, rows_, depth, form_.sums));
+    const auto panel = [&](const Index& col, const auto&) -> std::vector<Expr> {
+      const Index cols = min(form_.columns(), cols_ - col);
+      if (form_.copies_right())
+        builder_.store(panel_, {0, 0}, right_->tile(batch_, first, col_ + col, depth, cols, form_.sums));
+      const auto step = [&](const Index& row, const auto&) -> std::vector<Expr> {
+        const Index rows = form_.is_small() ? rows_ : min(kRows, rows_ - row);
+        const Expr left = form_.copies_left()
+                              ? builder_.load(left_copy_, {row, 0}, rows, depth)
+                              : left_->tile(batch_, row_ + row, first, rows, depth, form_.sums);
+        const Expr right = right_tile(first, col, depth, cols);
+        add(row, col, builder_.op(tile::Opcode::kMatmul, {left, right, zeros(rows, cols)}));
+        return {};
+      };
+      if (form_.is_small())
+        step(0, std::vector<Expr>());
+      else
+        builder_.loop(0, rows_, kRows, {}, step);
+      return {};
+    };
+    builder_.loop(0, cols_, form_.columns(), {}, panel);
+  }
+
+  Expr right_tile(const Index& first, const Index& col, const Index& depth, const Index& cols) {
+    if (form_.copies_right()) return builder_.load(panel_, {0, 0}, depth, cols);
+    if (form_.panels)
+      return builder_.load(panels_, {batch_, (col_ + col) / form_.columns(), first, 0}, depth, cols);
+    return right_->tile(batch_, first, col_ + col, depth, cols, form_.sums);
+  }
+
+  void add(const Index& row, const Index& col, const Expr& products) {
+    if (form_.one_block) return give(row, col, products);
+    if (sums_ == out_)
+      builder_.accumulate(out_, out_at(row, col), products);
+    else
+      builder_.accumulate(sums_, {row, col}, products);
+  }
+
+  /// Sums to the result.
+  void give(const Index& row, const Index& col, const Expr& sums) {
+    Expr result = sums;
+    if (call_.finish != nullptr) {
+      const tile::Type type = sums.type();
+      std::vector<Expr> arguments = {sums};
+      for (const int operand : operands_)
+        arguments.push_back(
+            converted(builder_.load(operand, out_at(row, col), type.rows, type.cols), form_.sums));
+      for (const Expr& number : numbers_)
+        arguments.push_back(builder_.broadcast(number, type.rows, type.cols));
+      result = call_.finish->emit(arguments)[0];
+    }
+    builder_.store(out_, out_at(row, col), converted(result, call_.out.dtype));
+  }
+
+  const GemmCall& call_;
+  const Form form_;
+  Builder builder_;
+  Index k_ = 0, batch_ = 0, row_ = 0, col_ = 0, rows_ = 0, cols_ = 0;
+  std::optional<Matrices> left_, right_;
+  int panels_ = -1, out_ = -1, sums_ = -1, left_copy_ = -1, panel_ = -1;
+  std::vector<int> operands_;
+  std::vector<Expr> numbers_;
+};
+
+/// Right in panels: of batch x panel x k, a panel's columns side by side. A block has kDepth of k.
+tile::Kernel pack_kernel(const GemmCall& call, const Form& form) {
+  Builder builder("GemmPack");
+  const Index batches = builder.size("batch"), n = builder.size("n"), k = builder.size("k");
+  const Index columns = form.columns(), panels = ceil_div(n, columns), parts = ceil_div(k, kDepth);
+  builder.grid(batches * panels * parts);
+  const Index batch = Index::block() / parts / panels, panel = Index::block() / parts % panels,
+              first = Index::block() % parts * kDepth, depth = min(kDepth, k - first),
+              cols = min(columns, n - panel * columns);
+  const Matrices right(builder, "right", call.right.dtype, form.right, batches, k, n);
+  const int to = builder.buffer("panels", form.sums, {batches, panels, k, columns},
+                                {std::nullopt, std::nullopt, form.columns(), 1});
+  const int local = builder.local("panel", form.sums, {kDepth, columns});
+  builder.store(local, {0, 0}, right.tile(batch, first, panel * columns, depth, cols, form.sums));
+  builder.store(to, {batch, panel, first, 0}, builder.load(local, {0, 0}, depth, cols));
+  return builder.finish();
+}
+
+KernelTable::Key key_of(const GemmCall& call, const Form& form, bool pack) {
+  KernelTable::Key key;
+  key.add(static_cast<uint8_t>(pack));
+  key.add(call.right.dtype);
+  key.add(form.right);
+  if (pack) return key;
+  key.add(call.left.dtype);
+  key.add(call.out.dtype);
+  key.add(form.left);
+  key.add(layout_of(call.out));
+  key.add(static_cast<uint8_t>(form.rows));
+  key.add(static_cast<uint8_t>(form.one_block));
+  key.add(static_cast<uint8_t>(form.panels));
+  key.add(reinterpret_cast<uintptr_t>(call.finish));
+  for (const View& operand : call.operands) {
+    key.add(operand.dtype);
+    key.add(static_cast<uint8_t>(operand.strides[2] == 0 ? 0 : operand.strides[2] == 1 ? 1 : 2));
+  }
+  return key;
+}
+
+void add_view(jit::PackedArguments& arguments, const View& view) {
+  arguments.buffer(view.data, view.strides);
+}
+void add_matrices(jit::PackedArguments& arguments, const View& view, Layout layout) {
+  add_view(arguments, layout == Layout::kByColumns ? transposed(view) : view);
+}
+
+Launch pack(const GemmCall& call, const Form& form, const View& panels, KernelTable& table) {
+  jit::PackedArguments arguments;
+  const auto& sizes = call.right.sizes;
+  for (const int64_t size : {sizes[0], sizes[2], sizes[1]}) arguments.size(size);
+  add_matrices(arguments, call.right, form.right);
+  add_view(arguments, panels);
+  const auto bytes = static_cast<double>(call.right.elements()) * 2 * static_cast<double>(size_of(form.sums));
+  return {table.find(key_of(call, form, true), [&] { return pack_kernel(call, form); }), arguments,
+          sizes[0] * panels.sizes[1] * ceil_div(sizes[1], kDepth), bytes};
+}
+
+/// How many rows and columns of the result a block has.
+struct Blocks {
+  int64_t rows, cols, count;
+};
+
+Blocks blocks_of(const GemmCall& call, const Form& form) {
+  const int64_t batches = call.out.sizes[0], m = call.out.sizes[1], n = call.out.sizes[2],
+                columns = form.columns();
+  const int64_t down = form.is_small() ? 1 : ceil_div(m, kRowsOfBlock);
+  const int64_t rows = form.is_small() ? m : round_up(ceil_div(m, down), kRows);
+  int64_t across =
+      std::clamp<int64_t>(ceil_div(kBlocks, batches * down), 1, std::max<int64_t>(1, n / (4 * columns)));
+  if (!form.one_block && has_sums_beside(call, form))
+    across = std::max(across, ceil_div(n * rows * static_cast<int64_t>(size_of(form.sums)), kSumBytes));
+  const int64_t cols = round_up(ceil_div(n, across), columns);
+  return {rows, cols, batches * ceil_div(m, rows) * ceil_div(n, cols)};
+}
+
+void check(const GemmCall& call) {
+  const auto text = [](const View& view) {
+    std::string text(tile::name_of(view.dtype));
+    for (size_t d = 0; d < view.sizes.size(); ++d) text += concat(d == 0 ? "[" : ", ", view.sizes[d]);
+    return text + "]";
+  };
+  const View &left = call.left, &right = call.right, &out = call.out;
+  const bool ranks = left.sizes.size() == 3 && right.sizes.size() == 3 && out.sizes.size() == 3;
+  require(ranks && left.dtype == right.dtype && left.sizes[0] == out.sizes[0] &&
+              right.sizes[0] == out.sizes[0] && left.sizes[1] == out.sizes[1] &&
+              left.sizes[2] == right.sizes[1] && right.sizes[2] == out.sizes[2],
+          ErrorCode::kInvalidArgument, "a product of matrices: ", text(left), " times ", text(right), " to ",
+          text(out), "; batch x m x k times batch x k x n to batch x m x n is accepted, of one type");
+  for (const View& operand : call.operands)
+    require(operand.sizes == out.sizes, ErrorCode::kInvalidArgument, "a product of matrices: an operand is ",
+            text(operand), "; the result is ", text(out));
+}
+
+}  // namespace
+
+DType sum_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+      return DType::kF32;
+    case DType::kF64:
+      return DType::kF64;
+    case DType::kI8:
+    case DType::kI32:
+      return DType::kI32;
+    default:
+      raise(ErrorCode::kInvalidArgument, "there are no products of matrices of ", tile::name_of(dtype),
+            "; accepted are f16, bf16, f32, f64, i8, i32");
+  }
+}
+
+std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
+  static KernelTable& table = *new KernelTable;  // outlives every thread
+  check(given);
+  GemmCall call = given;
+  if (layout_of(call.out) == Layout::kByColumns) {
+    call.left = transposed(given.right);
+    call.right = transposed(given.left);
+    call.out = transposed(given.out);
+    for (View& operand : call.operands) operand = transposed(operand);
+  }
+  if (call.out.elements() == 0) return {};
+  const int64_t m = call.left.sizes[1], k = call.left.sizes[2];
+  Form form = {sum_type(call.left.dtype), layout_of(call.left), layout_of(call.right),
+               std::min(m, kRows),        0 < k && k <= kDepth, false};
+  if (form.is_small() && form.left == Layout::kByColumns) form.left = Layout::kApart;
+  form.panels = m > kRowsOfBlock && k > 0;
+
+  std::vector<Launch> launches;
+  if (form.panels) {
+    const int64_t columns = form.columns();
+    const View panels =
+        temporary(take, form.sums, {call.right.sizes[0], ceil_div(call.right.sizes[2], columns), k, columns});
+    launches.push_back(pack(call, form, panels, table));
+    call.right = panels;
+  }
+  const Blocks blocks = blocks_of(call, form);
+  jit::PackedArguments arguments;
+  for (const int64_t size : {call.out.sizes[0], m, call.out.sizes[2], k, blocks.rows, blocks.cols})
+    arguments.size(size);
+  add_matrices(arguments, call.left, form.left);
+  if (form.panels)
+    add_view(arguments, call.right);
+  else
+    add_matrices(arguments, call.right, form.right);
+  for (const View& operand : call.operands) add_view(arguments, operand);
+  add_view(arguments, call.out);
+  for (const double number : call.numbers)
+    arguments.scalar(form.sums, tile::kBits.contains(form.sums) ? tile::Literal(static_cast<int64_t>(number))
+                                                                : tile::Literal(number));
+  const double products = static_cast<double>(call.out.elements()) * static_cast<double>(k);
+  launches.emplace_back(table.find(key_of(call, form, false), [&] { return GemmKernel(call, form).build(); }),
+                        arguments, blocks.count,
+                        products * kBytesOfProduct + static_cast<double>(call.right.elements()) * 4);
+  return launches;
+}
+
+}  // namespace anynpu::ops

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/formula.h"
+#include "ops/iteration.h"
+#include "ops/launch.h"
+
+namespace anynpu::ops {
+
+/// Products of matrices: out[b, i, j] = finish(sum over k of left[b, i, k] * right[b, k, j]).
+///
+/// Sums are of f32 for f16, bf16 and f32, of f64, and of i32 for i8 and i32 (integers wrap). Each is over
+/// blocks of kDepth products: in a block fma by fma in the order of k, starting at 0; then block by block. So
+/// a sum depends on its row and its column alone, whatever is computed beside it, in however many threads.
+struct GemmCall {
+  View left, right, out;  ///< batch x m x k, batch x k x n, batch x m x n; of a type
+  /// What a sum becomes, in its type, before it is rounded to the result's: a function of the sum, of the
+  /// operands, and of the numbers. It outlives the process's kernels. Null: the sum.
+  const Formula* finish = nullptr;
+  std::vector<View> operands = {};  ///< of the sizes of `out`
+  std::vector<double> numbers = {};
+};
+
+/// How many products a block of a sum has.
+inline constexpr int64_t kDepth = 256;
+
+/// The type of the sums of products of elements of that type. Raises kInvalidArgument where there are no
+/// products of it.
+DType sum_type(DType dtype);
+
+/// The launches of a call, in order; `take` gives memory for what they pass on. Raises kInvalidArgument where
+/// sizes or types do not fit.
+std::vector<Launch> prepare(const GemmCall& call, const TakeMemory& take);
+
+}  // namespace anynpu::ops

@@ -1,0 +1,120 @@
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ops/cube/gemm.h"
+#include "torch_npu/csrc/dtypes.h"
+#include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/native_op.h"
+
+namespace torch_npu {
+namespace {
+
+using anynpu::ops::Formula;
+using anynpu::ops::formula;
+using anynpu::ops::GemmCall;
+using anynpu::ops::View;
+using anynpu::tile::DType;
+using at::Tensor;
+
+/// Types that PyTorch has products of on the CPU, and kernels of ours compute.
+constexpr anynpu::tile::DTypes kTypes(DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI32);
+
+bool is_computed(const Tensor& left, const Tensor& right) {
+  const auto dtype = dtype_of(left.scalar_type());
+  return dtype && kTypes.contains(*dtype) && left.scalar_type() == right.scalar_type() &&
+         left.device() == right.device();
+}
+
+/// Of one matrix or of several.
+View batch_of(const Tensor& tensor) { return view_of(tensor.dim() == 2 ? tensor.unsqueeze(0) : tensor); }
+
+/// What is added to a product: `beta` times a tensor that is broadcast to it, and the factor of the product.
+struct Added {
+  Tensor tensor;
+  double beta, alpha;
+};
+
+/// beta 0: what is added does not count, be it NaN.
+const Formula kScaled = formula<2>([](auto sum, auto alpha) { return sum * alpha; });
+const Formula kAdded = formula<2>([](auto sum, auto c) { return sum + c; });
+const Formula kScaledAdded =
+    formula<4>([](auto sum, auto c, auto beta, auto alpha) { return beta * c + alpha * sum; });
+
+void finish(GemmCall& call, const Added& added, at::IntArrayRef sizes) {
+  if (added.beta == 0) {
+    if (added.alpha == 1) return;
+    call.finish = &kScaled;
+    call.numbers = {added.alpha};
+    return;
+  }
+  Tensor tensor = added.tensor.expand(sizes);
+  call.operands = {batch_of(tensor)};
+  call.finish = added.beta == 1 && added.alpha == 1 ? &kAdded : &kScaledAdded;
+  if (call.finish == &kScaledAdded) call.numbers = {added.beta, added.alpha};
+}
+
+/// Of two tensors of `rank` dimensions: matrices, or batches of them. Nothing where PyTorch is to refuse
+/// them.
+Results product(int64_t rank, const Tensor& left, const Tensor& right, const Tensor* out,
+                const std::optional<Added>& added, OpCounter& counter) {
+  if (!is_computed(left, right) || left.dim() != rank || right.dim() != rank ||
+      left.size(-1) != right.size(-2) || (rank == 3 && left.size(0) != right.size(0)))
+    return std::nullopt;
+  c10::SmallVector<int64_t, 3> sizes(left.sizes().begin(), left.sizes().end());
+  sizes.back() = right.size(-1);
+  std::vector<Tensor> operands = {left, right};
+  if (added) {
+    const Tensor& tensor = added->tensor;
+    if (!is_computed(left, tensor) || !at::is_expandable_to(tensor.sizes(), sizes)) return std::nullopt;
+    const bool is_out = out != nullptr && out->is_same(tensor);
+    if (!is_out) operands.push_back(tensor);
+  }
+  if (out != nullptr && !takes_result(*out, sizes, left.scalar_type(), operands)) return std::nullopt;
+  const Tensor result = out != nullptr ? *out : at::empty(sizes, left.options());
+  GemmCall call = {batch_of(left), batch_of(right), batch_of(result)};
+  if (added) finish(call, *added, sizes);
+  Temporaries temporaries(left);
+  enqueue_native(npu_call([&] { return prepare(call, temporaries.take()); }), result, counter);
+  return {{result}};
+}
+
+/// (left, right, *[, out])
+template <int64_t rank>
+Results of_two(Arguments arguments, OpCounter& counter) {
+  const Tensor* out = arguments.size() > 2 ? &arguments[2].toTensor() : nullptr;
+  return product(rank, arguments[0].toTensor(), arguments[1].toTensor(), out, std::nullopt, counter);
+}
+
+enum class Writes : uint8_t { kNew, kSelf, kOut };
+
+/// (self, left, right, *, beta, alpha[, out])
+template <int64_t rank, Writes writes>
+Results of_three(Arguments arguments, OpCounter& counter) {
+  const Tensor& self = arguments[0].toTensor();
+  const Tensor* out = writes == Writes::kSelf  ? &self
+                      : writes == Writes::kOut ? &arguments[5].toTensor()
+                                               : nullptr;
+  const c10::Scalar beta = arguments[3].toScalar(), alpha = arguments[4].toScalar();
+  if (beta.isComplex() || alpha.isComplex()) return std::nullopt;
+  const Added added = {self, beta.toDouble(), alpha.toDouble()};
+  return product(rank, arguments[1].toTensor(), arguments[2].toTensor(), out, added, counter);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, aten) {
+  for (const char* name : {"mm", "mm.out"}) add_native(aten, name, of_two<2>);
+  for (const char* name : {"bmm", "bmm.out"}) add_native(aten, name, of_two<3>);
+  add_native(aten, "addmm", of_three<2, Writes::kNew>);
+  add_native(aten, "addmm_", of_three<2, Writes::kSelf>);
+  add_native(aten, "addmm.out", of_three<2, Writes::kOut>);
+  add_native(aten, "baddbmm", of_three<3, Writes::kNew>);
+  add_native(aten, "baddbmm_", of_three<3, Writes::kSelf>);
+  add_native(aten, "baddbmm.out", of_three<3, Writes::kOut>);
+}
+
+}  // namespace torch_npu
