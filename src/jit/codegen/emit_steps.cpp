@@ -7,6 +7,13 @@
 
 namespace anynpu::jit {
 
+namespace {
+
+/// From what cost on a loop waits for its own operations rather than for memory.
+constexpr int kDear = 12;
+
+}  // namespace
+
 // Steps.
 
 void KernelEmitter::steps(const std::vector<Step>& steps) {
@@ -289,8 +296,21 @@ void KernelEmitter::columns(const ColumnLoop& loop, llvm::Value* r) {
   start_scans(loop);
   llvm::Value* cols = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, index(loop.cols), i64(0));
   if (reduces) return reduced_columns(loop, r, cols);
-  llvm::Value* whole = b.CreateAnd(cols, i64(-target_.lanes));
-  for_range(i64(0), whole, target_.lanes, [&](llvm::Value* c) { chunk(loop, {r, c, target_.lanes}); });
+  whole_columns(loop, r, cols);
+}
+
+void KernelEmitter::whole_columns(const ColumnLoop& loop, llvm::Value* r, llvm::Value* cols) {
+  const int64_t lanes = target_.lanes;
+  const auto at = [&](llvm::Value* c) { chunk(loop, {r, c, target_.lanes}); };
+  llvm::Value* begin = i64(0);
+  if (loop.cost >= kDear) {
+    llvm::Value* pairs = b.CreateAnd(cols, i64(-2 * lanes));
+    for_range(begin, pairs, 2 * lanes,
+              [&](llvm::Value* c) { in_turns([&] { at(c); }, [&] { at(b.CreateAdd(c, i64(lanes))); }); });
+    begin = pairs;
+  }
+  llvm::Value* whole = b.CreateAnd(cols, i64(-lanes));
+  for_range(begin, whole, lanes, at);
   llvm::Value* left = b.CreateSub(cols, whole);
   when(b.CreateICmpSGT(left, i64(0)), [&] { chunk(loop, {r, whole, target_.lanes, left}); });
 }
