@@ -301,18 +301,26 @@ void KernelEmitter::columns(const ColumnLoop& loop, llvm::Value* r) {
 
 void KernelEmitter::whole_columns(const ColumnLoop& loop, llvm::Value* r, llvm::Value* cols) {
   const int64_t lanes = target_.lanes;
-  const auto at = [&](llvm::Value* c) { chunk(loop, {r, c, target_.lanes}); };
-  llvm::Value* begin = i64(0);
-  if (loop.cost >= kDear) {
-    llvm::Value* pairs = b.CreateAnd(cols, i64(-2 * lanes));
-    for_range(begin, pairs, 2 * lanes,
-              [&](llvm::Value* c) { in_turns([&] { at(c); }, [&] { at(b.CreateAdd(c, i64(lanes))); }); });
-    begin = pairs;
+  const auto whole = [&](llvm::Value* c) { chunk(loop, {r, c, target_.lanes}); };
+  const auto masked = [&](llvm::Value* c, llvm::Value* active) {
+    chunk(loop, {r, c, target_.lanes, active});
+  };
+  const bool masks =
+      std::ranges::all_of(kernel_.buffers, [&](const Buffer& buffer) { return target_.masks(buffer.dtype); });
+  llvm::Value* done = b.CreateAnd(cols, i64(-lanes));
+  if (masks && loop.cost >= kDear) {
+    done = b.CreateAnd(cols, i64(-2 * lanes));
+    for_range(i64(0), done, 2 * lanes, [&](llvm::Value* c) {
+      in_turns([&] { whole(c); }, [&] { whole(b.CreateAdd(c, i64(lanes))); });
+    });
+    for_range(done, cols, lanes, [&](llvm::Value* c) {
+      masked(c, b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(cols, c), i64(lanes)));
+    });
+    return;
   }
-  llvm::Value* whole = b.CreateAnd(cols, i64(-lanes));
-  for_range(begin, whole, lanes, at);
-  llvm::Value* left = b.CreateSub(cols, whole);
-  when(b.CreateICmpSGT(left, i64(0)), [&] { chunk(loop, {r, whole, target_.lanes, left}); });
+  for_range(i64(0), done, lanes, whole);
+  llvm::Value* left = b.CreateSub(cols, done);
+  when(b.CreateICmpSGT(left, i64(0)), [&] { masked(done, left); });
 }
 
 void KernelEmitter::chunk(const ColumnLoop& loop, const Cursor& at) {
