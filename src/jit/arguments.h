@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tile/interpret.h"
@@ -17,6 +18,13 @@ namespace anynpu::jit {
 /// threads that run a launch's blocks. Usual numbers of words take no allocation.
 class PackedArguments {
  public:
+  PackedArguments() = default;
+  PackedArguments(const PackedArguments& other) : count_(other.count_), more_(other.more_) { take(other); }
+  PackedArguments(PackedArguments&& other) noexcept : count_(other.count_), more_(std::move(other.more_)) {
+    take(other);
+  }
+  PackedArguments& operator=(const PackedArguments&) = delete;
+
   void size(int64_t size) { add(size); }
   void buffer(const void* data, std::span<const int64_t> strides) {
     add(static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)));
@@ -37,6 +45,11 @@ class PackedArguments {
   size_t count() const { return count_; }
 
  private:
+  /// Of the words within, those that there are.
+  void take(const PackedArguments& other) {
+    std::copy_n(other.inline_.begin(), std::min(count_, inline_.size()), inline_.begin());
+  }
+
   size_t count_ = 0;
   std::array<int64_t, 48> inline_;
   std::vector<int64_t> more_;  ///< all of them, once they are too many

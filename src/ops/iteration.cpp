@@ -1,10 +1,18 @@
 #include "ops/iteration.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
+#include "base/error.h"
+
 namespace anynpu::ops {
+namespace {
+
+constexpr size_t kMostDims = 64;  // of a tensor, as PyTorch has it
+
+}  // namespace
 
 int64_t View::elements() const {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
@@ -89,40 +97,45 @@ std::optional<std::vector<int64_t>> broadcast(std::span<const int64_t> a, std::s
   return sizes;
 }
 
-Iteration::Iteration(std::span<const View> views, std::optional<size_t> along) : strides_(views.size()) {
+Iteration::Iteration(std::span<const View> views, std::optional<size_t> along) {
   const View& first = views.front();
-  std::vector<size_t> order;
+  const size_t most = first.sizes.size() + 2;  // dimensions, one of them at least, and the line
+  numbers_.resize(most * (views.size() + 1));
+  std::array<size_t, kMostDims> order;
+  size_t count = 0;
+  require(first.sizes.size() <= order.size(), ErrorCode::kInvalidArgument, "a tensor of ", first.sizes.size(),
+          " dimensions; up to ", order.size(), " are accepted");
   for (size_t d = first.sizes.size(); d-- > 0;)
-    if (first.sizes[d] != 1 && d != along) order.push_back(d);
+    if (first.sizes[d] != 1 && d != along) order[count++] = d;
   const auto inner = [&](size_t a, size_t b) {
     for (const View& view : views)
       if (view.strides[a] != view.strides[b]) return view.strides[a] < view.strides[b];
     return a > b;  // as they are in contiguous memory
   };
-  std::sort(order.begin(), order.end(), inner);
-  for (const size_t d : order) {
-    const auto continues = [&](size_t i) {
-      const auto bytes = static_cast<int64_t>(tile::size_of(views[i].dtype));
-      return views[i].strides[d] * bytes == strides_[i].back() * sizes_.back();
-    };
-    bool merges = !sizes_.empty();
-    for (size_t i = 0; merges && i < views.size(); ++i) merges = continues(i);
+  std::sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), inner);
+  int64_t* const sizes = numbers_.data();
+  const auto strides = [&](size_t i) { return sizes + most * (i + 1); };
+  const auto bytes = [&](size_t i, size_t d) {
+    return views[i].strides[d] * static_cast<int64_t>(tile::size_of(views[i].dtype));
+  };
+  for (const size_t d : std::span(order).first(count)) {
+    bool merges = dims_ != 0;
+    for (size_t i = 0; merges && i < views.size(); ++i)
+      merges = bytes(i, d) == strides(i)[dims_ - 1] * sizes[dims_ - 1];
     if (merges) {
-      sizes_.back() *= first.sizes[d];
+      sizes[dims_ - 1] *= first.sizes[d];
       continue;
     }
-    sizes_.push_back(first.sizes[d]);
-    for (size_t i = 0; i < views.size(); ++i)
-      strides_[i].push_back(views[i].strides[d] * static_cast<int64_t>(tile::size_of(views[i].dtype)));
+    for (size_t i = 0; i < views.size(); ++i) strides(i)[dims_] = bytes(i, d);
+    sizes[dims_++] = first.sizes[d];
   }
-  if (sizes_.empty()) {
-    sizes_.push_back(1);
-    for (auto& strides : strides_) strides.push_back(0);
-  }
+  if (dims_ == 0) sizes[dims_++] = 1;  // the strides are 0
+  operands_.reserve(views.size());
   for (size_t i = 0; i < views.size(); ++i) {
-    const View& view = views[i];
-    if (along) strides_[i].push_back(view.strides[*along] * static_cast<int64_t>(tile::size_of(view.dtype)));
-    operands_.push_back({.dtype = view.dtype, .data = view.data, .strides = strides_[i]});
+    if (along) strides(i)[dims_] = bytes(i, *along);
+    operands_.push_back({.dtype = views[i].dtype,
+                         .data = views[i].data,
+                         .strides = std::span(strides(i), dims_ + (along ? 1 : 0))});
   }
 }
 

@@ -50,13 +50,13 @@ class Iteration {
   /// With `along`, that dimension is left out, and the last stride of each tensor is the one along it.
   explicit Iteration(std::span<const View> views, std::optional<size_t> along = std::nullopt);
 
-  std::span<const int64_t> sizes() const { return sizes_; }
+  std::span<const int64_t> sizes() const { return {numbers_.data(), dims_}; }
   /// Of each tensor; valid for the life of this.
   const std::vector<Operand>& operands() const { return operands_; }
 
  private:
-  std::vector<int64_t> sizes_;
-  std::vector<std::vector<int64_t>> strides_;  // in bytes, of each tensor
+  size_t dims_ = 0;
+  std::vector<int64_t> numbers_;  // room for sizes, then for strides, in bytes, of each tensor
   std::vector<Operand> operands_;
 };
 

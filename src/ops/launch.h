@@ -15,10 +15,10 @@ class Launch {
  public:
   /// `arguments` are complete but for scratch memory; `blocks` are the kernel's grid for them. `bytes` are
   /// what it reads and writes, or as much as its work is worth.
-  Launch(std::shared_ptr<const jit::Compiled> code, const jit::PackedArguments& arguments, int64_t blocks,
+  Launch(std::shared_ptr<const jit::Compiled> code, jit::PackedArguments arguments, int64_t blocks,
          double bytes)
       : code_(std::move(code)),
-        arguments_(arguments),
+        arguments_(std::move(arguments)),
         blocks_(blocks),
         bytes_(bytes),
         scratch_(code_->add_scratch(arguments_)) {}

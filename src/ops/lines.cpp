@@ -90,6 +90,17 @@ class Block {
   Index first_ = 0, count_ = 0, stands_for_ = 0;
 };
 
+/// The argument of an operand's buffer: its dimensions across the lines, and among the last two that along.
+void add_line_buffer(jit::PackedArguments& arguments, const Operand& operand, Axis axis) {
+  const auto bytes = static_cast<int64_t>(tile::size_of(operand.dtype));
+  const auto& strides = operand.strides;
+  const int64_t across = strides[0] / bytes, along = strides.back() / bytes;
+  arguments.buffer(operand.data, {});
+  for (size_t d = strides.size() - 1; d-- > 1;) arguments.add(strides[d] / bytes);
+  arguments.add(axis == Axis::kCols ? across : along);
+  arguments.add(axis == Axis::kCols ? along : across);
+}
+
 KernelTable::Key key_of(const LineCall& call) {
   KernelTable::Key key;
   key.add(reinterpret_cast<uintptr_t>(&call.op));
@@ -161,11 +172,8 @@ Launch prepare(const LineCall& call) {
   if (call.stands_for) arguments.size(*call.stands_for);
   double lines = 1, bytes = 0;
   for (const int64_t size : call.sizes) lines *= static_cast<double>(size);
-  std::vector<int64_t> strides;
   for (const Operand& operand : call.operands) {
-    strides.assign(operand.strides.begin(), operand.strides.end() - 1);
-    strides.insert(axis == Axis::kCols ? strides.begin() : strides.begin() + 1, operand.strides.back());
-    add_buffer(arguments, operand, strides);
+    add_line_buffer(arguments, operand, axis);
     const auto length = static_cast<double>(operand.strides.back() == 0 ? 1 : call.length);
     bytes += lines * length * static_cast<double>(tile::size_of(operand.dtype));
   }
@@ -174,11 +182,10 @@ Launch prepare(const LineCall& call) {
   return {table.find(key_of(call), [&] { return line_kernel(call); }), arguments, blocks, bytes};
 }
 
-Launch prepare(const LineOp& op, DType common, std::span<const View> views, size_t dim,
+Launch prepare(const LineOp& op, DType common, std::vector<View> views, size_t dim,
                std::span<const double> numbers) {
-  std::vector<View> lines(views.begin(), views.end());
-  for (size_t i = 0; i < lines.size(); ++i) {
-    View& view = lines[i];
+  for (size_t i = 0; i < views.size(); ++i) {
+    View& view = views[i];
     if (view.sizes.empty()) view = {view.dtype, view.data, {1}, {1}};
     // A stride of 0 says that there is one element for a line: of a result whose lines are whole not even
     // where they have one, and of an operand not where they have none to repeat.
@@ -186,9 +193,9 @@ Launch prepare(const LineOp& op, DType common, std::span<const View> views, size
     const auto for_line = result ? op.short_results >> i : op.one_for_line >> (i - op.formula.results);
     if ((for_line & 1) == 0 && view.sizes[dim] == (result ? 1 : 0)) view.strides[dim] = 1;
   }
-  const Iteration across(lines, dim);
+  const Iteration across(views, dim);
   const std::vector<tile::Literal> literals(numbers.begin(), numbers.end());
-  return prepare(LineCall{op, common, across.sizes(), lines.front().sizes[dim], across.operands(), literals});
+  return prepare(LineCall{op, common, across.sizes(), views.front().sizes[dim], across.operands(), literals});
 }
 
 }  // namespace anynpu::ops

@@ -83,7 +83,7 @@ Launch prepare(const LineCall& call);
 /// `op` on the lines along dimension `dim` of tensors, the results first. They have the same sizes, of which
 /// none but that along `dim` is 0; one that has one element for a line has stride 0 along it. Without
 /// dimensions they are a line of one element.
-Launch prepare(const LineOp& op, DType common, std::span<const View> views, size_t dim,
+Launch prepare(const LineOp& op, DType common, std::vector<View> views, size_t dim,
                std::span<const double> numbers = {});
 
 }  // namespace anynpu::ops

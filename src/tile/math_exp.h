@@ -37,7 +37,9 @@ V scale(V y, Int<V> n) {
 template <LaneValue V>
 V exp(V x) {
   const auto [tail, n] = exp_parts(clamp(x, -104, 89));
-  return scale(V(1) + tail, n);
+  const Int<V> half = n >> 1;  // as in scale()
+  const V power = power_of_two<V>(half);
+  return fma(power, tail, power) * power_of_two<V>(n - half);
 }
 
 /// Polynomial: 2^r = 1 + r p(r), |r| <= 1/2, relative 2^-28, Remez with f32 coefficients (Sollya).

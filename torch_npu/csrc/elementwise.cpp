@@ -87,14 +87,19 @@ bool accepts_result(const Elementwise& op, const Tensor& result, c10::ScalarType
          at::has_internal_overlap(result) != at::MemOverlap::Yes;
 }
 
-/// It owns its tensors. Where some operands take no part in promotion, the type of a new result comes from
-/// outside.
-at::TensorIterator iterator_of(const Elementwise& op, const ElementwisePlan::Arguments& arguments,
-                               c10::ScalarType type) {
+/// It owns new results and numbers, and borrows other tensors. Where some operands take no part in promotion,
+/// the type of a new result comes from outside.
+void build(at::TensorIterator& iterator, const Elementwise& op, const ElementwisePlan::Arguments& arguments,
+           c10::ScalarType type) {
   at::TensorIteratorConfig config;
   if (arguments.results.empty()) config.add_owned_output(Tensor());
-  for (const Tensor& result : arguments.results) config.add_owned_output(result);
-  for (const Tensor& operand : arguments.operands) config.add_owned_const_input(operand);
+  for (const Tensor& result : arguments.results) config.add_output(result);
+  for (const Tensor& operand : arguments.operands) {
+    if (operand.is_cpu())
+      config.add_owned_const_input(operand);
+    else
+      config.add_const_input(operand);
+  }
   config.allow_cpu_scalars(true);
   if (op.masks != 0 || op.follows != 0) {
     config.check_all_same_dtype(false).declare_static_dtype(type);
@@ -106,26 +111,28 @@ at::TensorIterator iterator_of(const Elementwise& op, const ElementwisePlan::Arg
       config.cast_common_dtype_to_outputs(true).enforce_safe_casting_to_output(true);
     }
   }
-  return config.build();
+  iterator.build(config);
 }
 
 }  // namespace
 
-std::optional<ElementwisePlan> ElementwisePlan::make(const Elementwise& op, const Arguments& arguments) {
+bool ElementwisePlan::make(const Elementwise& op, const Arguments& arguments) {
   const auto type = promoted_type(op, arguments.operands);
   const auto common = type ? dtype_of(*type) : std::nullopt;
   if (!common || !op.dtypes.contains(*common) || !accepts_others(op, arguments.operands, *common))
-    return std::nullopt;
+    return false;
   for (const Tensor& result : arguments.results)
-    if (!accepts_result(op, result, *type)) return std::nullopt;
-  ElementwisePlan plan(op, arguments.choice, *common);
+    if (!accepts_result(op, result, *type)) return false;
+  op_ = &op;
+  choice_ = arguments.choice;
+  common_ = *common;
   for (const c10::Scalar& number : arguments.numbers) {
     const auto literal = literal_of(number, *common);
-    if (!literal) return std::nullopt;
-    plan.numbers_.push_back(*literal);
+    if (!literal) return false;
+    numbers_.push_back(*literal);
   }
-  plan.iterator_ = iterator_of(op, arguments, *type);
-  return plan;
+  build(iterator_, op, arguments, *type);
+  return true;
 }
 
 void ElementwisePlan::launch(OpCounter& counter) {

@@ -3,8 +3,6 @@
 #include <ATen/TensorIterator.h>
 #include <torch/library.h>
 
-#include <optional>
-
 #include "ops/elementwise.h"
 #include "torch_npu/csrc/counters.h"
 
@@ -21,20 +19,18 @@ class ElementwisePlan {
     size_t choice = 0;
   };
 
-  /// Nothing where there is no kernel for such arguments. What PyTorch refuses raises its errors.
-  static std::optional<ElementwisePlan> make(const anynpu::ops::Elementwise& op, const Arguments& arguments);
+  /// Makes a new plan that of a call; false where there is no kernel for such arguments. What PyTorch refuses
+  /// raises its errors. Tensors on npu among the arguments must live until the launch.
+  bool make(const anynpu::ops::Elementwise& op, const Arguments& arguments);
 
   const at::Tensor& result() const { return iterator_.tensor(0); }
   /// Enqueues it on the current stream, as the operator that `counter` counts.
   void launch(OpCounter& counter);
 
  private:
-  ElementwisePlan(const anynpu::ops::Elementwise& op, size_t choice, anynpu::tile::DType common)
-      : op_(&op), choice_(choice), common_(common) {}
-
-  const anynpu::ops::Elementwise* op_;
-  size_t choice_;
-  anynpu::tile::DType common_;
+  const anynpu::ops::Elementwise* op_ = nullptr;
+  size_t choice_ = 0;
+  anynpu::tile::DType common_ = {};
   c10::SmallVector<anynpu::tile::Literal, 2> numbers_;
   at::TensorIterator iterator_;
 };

@@ -109,12 +109,9 @@ class ElementwiseKernel {
 Results ElementwiseKernel::operator()(Arguments arguments, OpCounter& counter) const {
   const auto choice = chosen(arguments), calls = calls_of(arguments);
   if (!choice || !calls) return std::nullopt;
-  c10::SmallVector<ElementwisePlan, 1> plans;
-  for (size_t i = 0; i < *calls; ++i) {
-    auto plan = ElementwisePlan::make(op_, arguments_of(arguments, i, *choice));
-    if (!plan) return std::nullopt;
-    plans.push_back(std::move(*plan));
-  }
+  c10::SmallVector<ElementwisePlan, 1> plans(*calls);
+  for (size_t i = 0; i < *calls; ++i)
+    if (!plans[i].make(op_, arguments_of(arguments, i, *choice))) return std::nullopt;
   for (ElementwisePlan& plan : plans) plan.launch(counter);
   return results_of(arguments, plans);
 }

@@ -115,7 +115,11 @@ std::optional<Dims> LineKernel::dims(Arguments arguments, int64_t count) const {
   for (int64_t d = 0; d < count; ++d) all.set(static_cast<size_t>(d));
   if (!has(arguments, signature_.dims)) return all;
   const IValue& given = arguments[*signature_.dims];
-  const auto list = given.isInt() ? std::vector<int64_t>{given.toInt()} : given.toIntVector();
+  c10::SmallVector<int64_t, 5> list;
+  if (given.isInt())
+    list.push_back(given.toInt());
+  else
+    for (const int64_t dim : given.toIntList()) list.push_back(dim);
   if (list.empty()) {
     // PyTorch's any and all take such a list at its word.
     return op_.gives(0) == Holds::kTruth ? std::nullopt : std::optional(all);
@@ -198,8 +202,12 @@ Results LineKernel::operator()(Arguments arguments, OpCounter& counter) const {
   const auto common = dtype_of(*type);
   if (!common || !op_.dtypes.contains(*common)) return std::nullopt;
   const bool keep = has(arguments, signature_.keep) && arguments[*signature_.keep].toBool();
-  const std::span<const int64_t> of_operand(x.sizes().data(), x.sizes().size());
-  const auto sizes = op_.reduces() ? anynpu::ops::reduced_sizes(of_operand, *over, keep) : x.sizes().vec();
+  at::IntArrayRef sizes = x.sizes();
+  std::vector<int64_t> reduced;
+  if (op_.reduces()) {
+    reduced = anynpu::ops::reduced_sizes({sizes.data(), sizes.size()}, *over, keep);
+    sizes = reduced;
+  }
   if (x.numel() == 0 && !op_.of_nothing) return std::nullopt;
   auto made = results(arguments, x, sizes, *type);
   if (!made) return std::nullopt;
@@ -210,14 +218,16 @@ Results LineKernel::operator()(Arguments arguments, OpCounter& counter) const {
 void LineKernel::launch(at::ArrayRef<Tensor> results, Arguments arguments, Dims over, DType common,
                         OpCounter& counter) const {
   std::vector<View> views;
+  views.reserve(results.size() + signature_.operands.size());
   for (const Tensor& result : results) views.push_back(view_of(result));
   for (size_t i = 0; i < signature_.operands.size(); ++i) views.push_back(view_of(operand(arguments, i)));
+  if (!op_.reduces()) {
+    const size_t dim = over.none() ? 0 : static_cast<size_t>(std::countr_zero(over.to_ullong()));
+    return enqueue_native(npu_call([&] { return prepare(op_, common, std::move(views), dim); }),
+                          results.front(), counter);
+  }
   Temporaries temporaries(results.front());
-  auto launches = npu_call([&]() -> std::vector<anynpu::ops::Launch> {
-    if (!op_.reduces()) {
-      const size_t dim = over.none() ? 0 : static_cast<size_t>(std::countr_zero(over.to_ullong()));
-      return {prepare(op_, common, views, dim)};
-    }
+  auto launches = npu_call([&] {
     const std::span<const View> made(views.data(), results.size());
     return prepare(anynpu::ops::Reduction{op_, common, made, views.back(), over}, temporaries.take());
   });

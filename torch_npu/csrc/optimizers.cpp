@@ -66,15 +66,13 @@ std::optional<Plans> plans_of(Arguments arguments, size_t choice) {
   ElementwisePlan::Arguments call;
   call.choice = choice;
   call.numbers = adam_numbers(arguments);
-  Plans plans;
+  Plans plans(calls);
   for (size_t i = 0; i < calls; ++i) {
     call.operands.clear();
     call.results.clear();
     for (const Argument operand : operands) call.operands.push_back(list(operand).get(i));
     for (const Argument result : results) call.results.push_back(list(result).get(i));
-    auto plan = ElementwisePlan::make(op, call);
-    if (!plan) return std::nullopt;
-    plans.push_back(std::move(*plan));
+    if (!plans[i].make(op, call)) return std::nullopt;
   }
   return plans;
 }

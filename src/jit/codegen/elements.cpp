@@ -378,9 +378,16 @@ Values Elements::take(Opcode opcode, DType dtype, const Values& state, llvm::Val
     return merge(opcode, dtype, state, {position, x});
   if (opcode != Opcode::kRowMoments) return merge(opcode, dtype, state, {x});
   llvm::Value* one = llvm::ConstantFP::get(x->getType(), 1);
-  llvm::Value *count = b.CreateFAdd(state[2], one), *distance = b.CreateFSub(x, state[0]);
-  llvm::Value* mean = fma(distance, b.CreateFDiv(one, count), state[0]);
-  return {mean, fma(distance, b.CreateFSub(x, mean), state[1]), count};
+  llvm::Value* count = b.CreateFAdd(state[2], one);
+  Values next = take_moments(state[0], state[1], x, b.CreateFDiv(one, count));
+  next.push_back(count);
+  return next;
+}
+
+Values Elements::take_moments(llvm::Value* mean, llvm::Value* squares, llvm::Value* x, llvm::Value* share) {
+  llvm::Value* distance = b.CreateFSub(x, mean);
+  llvm::Value* next = fma(distance, share, mean);
+  return {next, fma(distance, b.CreateFSub(x, next), squares)};
 }
 
 Values Elements::merge(Opcode opcode, DType dtype, const Values& a, const Values& c) {
@@ -422,6 +429,13 @@ Values Elements::merge(Opcode opcode, DType dtype, const Values& a, const Values
   llvm::Value* takes_c = b.CreateOr(better, b.CreateAnd(equal, b.CreateICmpSLT(c[0], a[0])));
   takes_c = b.CreateOr(a_none, b.CreateAnd(takes_c, b.CreateNot(c_none)));
   return {b.CreateSelect(takes_c, c[0], a[0]), b.CreateSelect(takes_c, c[1], a[1])};
+}
+
+Values Elements::merge_even_moments(const Values& a, const Values& c) {
+  llvm::Value *half = llvm::ConstantFP::get(a[0]->getType(), 0.5), *distance = b.CreateFSub(c[0], a[0]);
+  llvm::Value* squares =
+      fma(b.CreateFMul(distance, distance), b.CreateFMul(a[2], half), b.CreateFAdd(a[1], c[1]));
+  return {fma(distance, half, a[0]), squares, b.CreateFAdd(a[2], c[2])};
 }
 
 }  // namespace anynpu::jit

@@ -41,8 +41,14 @@ class Elements {
   std::vector<llvm::Value*> identity(Opcode opcode, DType dtype, int lanes);
   std::vector<llvm::Value*> take(Opcode opcode, DType dtype, const std::vector<llvm::Value*>& state,
                                  llvm::Value* element, llvm::Value* position);
+  /// The same of row_moments, but for the count, for states of which `share` is 1 / count after it.
+  std::vector<llvm::Value*> take_moments(llvm::Value* mean, llvm::Value* squares, llvm::Value* element,
+                                         llvm::Value* share);
   std::vector<llvm::Value*> merge(Opcode opcode, DType dtype, const std::vector<llvm::Value*>& a,
                                   const std::vector<llvm::Value*>& b);
+  /// The same of row_moments, for states of as many elements, which may be none.
+  std::vector<llvm::Value*> merge_even_moments(const std::vector<llvm::Value*>& a,
+                                               const std::vector<llvm::Value*>& b);
 
  private:
   llvm::Value* divide(DType dtype, llvm::Value* a, llvm::Value* b, bool remainder);

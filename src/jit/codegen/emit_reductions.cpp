@@ -30,8 +30,8 @@ void KernelEmitter::reduced_columns(const ColumnLoop& loop, llvm::Value* r, llvm
     if (is_row_reduction(*part))
       running.push_back(make_running(*part, vectors, one_block ? Index(1) : blocks_of(loop.cols)));
   const auto one = [&](llvm::Value* begin, llvm::Value* end, llvm::Value* number) {
-    reduce_block(loop, r, running, begin, end);
-    for (Running& each : running) finish_block(each, number);
+    llvm::Value* even = reduce_block(loop, r, running, begin, end);
+    for (const Running& each : running) finish_block(each, number, even);
   };
   if (one_block) {
     one(i64(0), cols, i64(0));
@@ -57,7 +57,7 @@ void KernelEmitter::reduced_columns(const ColumnLoop& loop, llvm::Value* r, llvm
 
 KernelEmitter::Running KernelEmitter::make_running(const Instruction& instruction, int vectors,
                                                    const Index& blocks) {
-  Running running = {&instruction, type(instruction.operands[0]).dtype, {}, {}};
+  Running running = {&instruction, type(instruction.operands[0]).dtype, {}, {}, nullptr};
   const auto components = Elements::components(instruction.opcode, running.dtype);
   for (int j = 0; j < vectors; ++j) {
     running.states.emplace_back();
@@ -82,8 +82,9 @@ void KernelEmitter::store_state(const std::vector<llvm::AllocaInst*>& state, con
   for (size_t i = 0; i < state.size(); ++i) b.CreateStore(values[i], state[i]);
 }
 
-void KernelEmitter::reduce_block(const ColumnLoop& loop, llvm::Value* r, std::vector<Running>& running,
-                                 llvm::Value* begin, llvm::Value* end) {
+llvm::Value* KernelEmitter::reduce_block(const ColumnLoop& loop, llvm::Value* r,
+                                         std::vector<Running>& running, llvm::Value* begin,
+                                         llvm::Value* end) {
   const int lanes = target_.registers.lanes;
   const auto vectors = running[0].states.size();
   for (Running& each : running)
@@ -94,16 +95,48 @@ void KernelEmitter::reduce_block(const ColumnLoop& loop, llvm::Value* r, std::ve
       begin,
       b.CreateAnd(b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count, i64(0)), i64(-tile::kReduceLanes)));
   for_range(begin, whole, tile::kReduceLanes, [&](llvm::Value* c) {
-    for (size_t j = 0; j < vectors; ++j) {
+    llvm::Value* next = b.CreateAdd(c, i64(tile::kReduceLanes));
+    for (Running& each : running)
+      if (counts(each)) each.share = share_of_one(each, begin, next);
+    const auto take = [&](size_t j) {
       const Cursor at = {r, b.CreateAdd(c, i64(static_cast<int64_t>(j) * lanes)), lanes};
       chunk(loop, at);
       for (Running& each : running) store_state(each.states[j], taken(each, load_state(each.states[j]), at));
-    }
+    };
+    for (size_t j = 0; j < vectors; j += 2) in_turns([&] { take(j); }, [&] { take(j + 1); });
   });
-  when(b.CreateICmpSLT(whole, end), [&] { reduce_rest(loop, r, running, whole, end); });
+  for (Running& each : running) {
+    if (!counts(each)) continue;
+    each.share = nullptr;
+    for (auto& state : each.states) b.CreateStore(elements_of_lane(each, begin, whole), state.back());
+  }
+  llvm::Value* even = b.CreateICmpSGE(whole, end);
+  when(b.CreateNot(even), [&] { reduce_rest(loop, r, running, whole, end); });
+  return even;
+}
+
+bool KernelEmitter::counts(const Running& running) {
+  return running.instruction->opcode == Opcode::kRowMoments;
+}
+
+llvm::Value* KernelEmitter::elements_of_lane(const Running& running, llvm::Value* begin, llvm::Value* end) {
+  llvm::Value* count = b.CreateUDiv(b.CreateSub(end, begin), i64(tile::kReduceLanes));
+  count = e.splat(b.CreateTrunc(count, b.getInt32Ty()), target_.registers.lanes);
+  return b.CreateSIToFP(count, e.type(running.dtype, target_.registers.lanes));
+}
+
+llvm::Value* KernelEmitter::share_of_one(const Running& running, llvm::Value* begin, llvm::Value* end) {
+  llvm::Value* count = elements_of_lane(running, begin, end);
+  return b.CreateFDiv(llvm::ConstantFP::get(count->getType(), 1), count);
 }
 
 Values KernelEmitter::taken(const Running& running, const Values& state, const Cursor& at) {
+  if (running.share != nullptr) {
+    Values next =
+        e.take_moments(state[0], state[1], eval(running.instruction->operands[0], at), running.share);
+    next.push_back(state[2]);  // which is set after the loop
+    return next;
+  }
   llvm::Value* position = b.CreateAdd(e.splat(at.col, at.lanes), e.iota(at.lanes));
   Values next = e.take(running.instruction->opcode, running.dtype, state,
                        eval(running.instruction->operands[0], at), position);
@@ -150,13 +183,26 @@ void KernelEmitter::reduce_rest(const ColumnLoop& loop, llvm::Value* r, std::vec
       }
 }
 
-void KernelEmitter::finish_block(Running& running, llvm::Value* number) {
-  const Opcode opcode = running.instruction->opcode;
+void KernelEmitter::finish_block(const Running& running, llvm::Value* number, llvm::Value* even) {
+  const auto finish = [&](bool even) {
+    const Values state = merged_lanes(running, even);
+    for (size_t i = 0; i < state.size(); ++i)
+      store_vector(running.partial[i].dtype, address(running.partial[i], i64(0), number), state[i]);
+  };
+  if (!counts(running)) return finish(false);
+  when(even, [&] { finish(true); });
+  when(b.CreateNot(even), [&] { finish(false); });
+}
+
+Values KernelEmitter::merged_lanes(const Running& running, bool even) {
+  const auto merged = [&](const Values& a, const Values& c) {
+    return even ? e.merge_even_moments(a, c) : e.merge(running.instruction->opcode, running.dtype, a, c);
+  };
   std::vector<Values> states;
   states.reserve(running.states.size());
   for (const auto& state : running.states) states.push_back(load_state(state));
   for (size_t half = states.size() / 2; half != 0; half /= 2)
-    for (size_t j = 0; j < half; ++j) states[j] = e.merge(opcode, running.dtype, states[j], states[j + half]);
+    for (size_t j = 0; j < half; ++j) states[j] = merged(states[j], states[j + half]);
   Values state = states[0];
   for (int half = target_.registers.lanes / 2; half != 0; half /= 2) {
     Values low, high;
@@ -164,10 +210,9 @@ void KernelEmitter::finish_block(Running& running, llvm::Value* number) {
       low.push_back(part_of(component, 0, half));
       high.push_back(part_of(component, half, half));
     }
-    state = e.merge(opcode, running.dtype, low, high);
+    state = merged(low, high);
   }
-  for (size_t i = 0; i < state.size(); ++i)
-    store_vector(running.partial[i].dtype, address(running.partial[i], i64(0), number), state[i]);
+  return state;
 }
 
 llvm::Value* KernelEmitter::part_of(llvm::Value* vector, int first, int count) {

@@ -7,6 +7,13 @@
 
 namespace anynpu::jit {
 
+namespace {
+
+/// From what cost on a loop waits for its own operations rather than for memory.
+constexpr int kDear = 12;
+
+}  // namespace
+
 // Steps.
 
 void KernelEmitter::steps(const std::vector<Step>& steps) {
@@ -307,11 +314,31 @@ void KernelEmitter::columns(const ColumnLoop& loop, llvm::Value* r) {
   start_scans(loop);
   llvm::Value* cols = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, index(loop.cols), i64(0));
   if (reduces) return reduced_columns(loop, r, cols);
-  llvm::Value* whole = b.CreateAnd(cols, i64(-target_.registers.lanes));
-  for_range(i64(0), whole, target_.registers.lanes,
-            [&](llvm::Value* c) { chunk(loop, {r, c, target_.registers.lanes}); });
-  llvm::Value* left = b.CreateSub(cols, whole);
-  when(b.CreateICmpSGT(left, i64(0)), [&] { chunk(loop, {r, whole, target_.registers.lanes, left}); });
+  whole_columns(loop, r, cols);
+}
+
+void KernelEmitter::whole_columns(const ColumnLoop& loop, llvm::Value* r, llvm::Value* cols) {
+  const int64_t lanes = target_.registers.lanes;
+  const auto whole = [&](llvm::Value* c) { chunk(loop, {r, c, target_.registers.lanes}); };
+  const auto masked = [&](llvm::Value* c, llvm::Value* active) {
+    chunk(loop, {r, c, target_.registers.lanes, active});
+  };
+  const bool masks =
+      std::ranges::all_of(kernel_.buffers, [&](const Buffer& buffer) { return target_.masks(buffer.dtype); });
+  llvm::Value* done = b.CreateAnd(cols, i64(-lanes));
+  if (masks && loop.cost >= kDear) {
+    done = b.CreateAnd(cols, i64(-2 * lanes));
+    for_range(i64(0), done, 2 * lanes, [&](llvm::Value* c) {
+      in_turns([&] { whole(c); }, [&] { whole(b.CreateAdd(c, i64(lanes))); });
+    });
+    for_range(done, cols, lanes, [&](llvm::Value* c) {
+      masked(c, b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(cols, c), i64(lanes)));
+    });
+    return;
+  }
+  for_range(i64(0), done, lanes, whole);
+  llvm::Value* left = b.CreateSub(cols, done);
+  when(b.CreateICmpSGT(left, i64(0)), [&] { masked(done, left); });
 }
 
 void KernelEmitter::chunk(const ColumnLoop& loop, const Cursor& at) {

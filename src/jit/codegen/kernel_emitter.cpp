@@ -1,5 +1,7 @@
 #include "jit/codegen/kernel_emitter.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace anynpu::jit {
@@ -90,6 +92,28 @@ void KernelEmitter::when(llvm::Value* condition, const std::function<void()>& th
   then();
   b.CreateBr(after);
   b.SetInsertPoint(after);
+}
+
+void KernelEmitter::in_turns(const std::function<void()>& first, const std::function<void()>& second) {
+  Block* const block = b.GetInsertBlock();
+  const size_t before = block->size();
+  first();
+  const size_t between = block->size();
+  second();
+  if (b.GetInsertBlock() != block) return;
+  std::vector<llvm::Instruction*> leading, following;
+  for (llvm::Instruction& instruction : llvm::drop_begin(*block, before))
+    (leading.size() < between - before ? leading : following).push_back(&instruction);
+  std::set<const llvm::Value*> ahead(leading.begin(), leading.end());
+  auto next = following.begin();
+  for (llvm::Instruction* instruction : leading) {
+    instruction->moveBefore(*block, block->end());
+    ahead.erase(instruction);
+    const auto is_there = [&](const llvm::Value* operand) { return !ahead.contains(operand); };
+    if (next != following.end() && std::ranges::all_of((*next)->operand_values(), is_there))
+      (*next++)->moveBefore(*block, block->end());
+  }
+  for (; next != following.end(); ++next) (*next)->moveBefore(*block, block->end());
 }
 
 llvm::AllocaInst* KernelEmitter::variable(llvm::Type* type, unsigned count) {

@@ -65,6 +65,11 @@ class KernelEmitter {
 
   void when(llvm::Value* condition, const std::function<void()>& then);
 
+  /// Emits both. Where they are straight code, their instructions take turns: a processor looks only so far
+  /// ahead, and one chain of dependent operations leaves its units idle. The second may use what the first
+  /// computes, but no memory that the first writes.
+  void in_turns(const std::function<void()>& first, const std::function<void()>& second);
+
   /// A variable of the function, which becomes a register.
   llvm::AllocaInst* variable(llvm::Type* type, unsigned count = 1);
 
@@ -235,6 +240,10 @@ class KernelEmitter {
 
   void chunk(const ColumnLoop& loop, const Cursor& at);
 
+  /// The columns, `lanes` at a time, or twice as many where they compute much and what is left goes through
+  /// masks; then what is left.
+  void whole_columns(const ColumnLoop& loop, llvm::Value* r, llvm::Value* cols);
+
   // Reductions along columns: kReduceLanes running states, in vectors.
 
   struct Running {
@@ -242,6 +251,8 @@ class KernelEmitter {
     DType dtype;
     std::vector<std::vector<llvm::AllocaInst*>> states;  ///< by vector, then by component
     std::vector<Region> partial;                         ///< by component: the result of each block
+    /// Of row_moments, while all lanes have taken as many elements: 1 / that, with the next one.
+    llvm::Value* share = nullptr;
   };
 
   void reduced_columns(const ColumnLoop& loop, llvm::Value* r, llvm::Value* cols);
@@ -251,8 +262,15 @@ class KernelEmitter {
   Values load_state(const std::vector<llvm::AllocaInst*>& state);
   void store_state(const std::vector<llvm::AllocaInst*>& state, const Values& values);
 
-  void reduce_block(const ColumnLoop& loop, llvm::Value* r, std::vector<Running>& running, llvm::Value* begin,
-                    llvm::Value* end);
+  /// Returns whether all lanes took as many elements.
+  llvm::Value* reduce_block(const ColumnLoop& loop, llvm::Value* r, std::vector<Running>& running,
+                            llvm::Value* begin, llvm::Value* end);
+
+  /// Whether it counts elements, which are as many for all lanes but in the rest of a block.
+  static bool counts(const Running& running);
+  /// How many elements of [begin, end), whole turns of the lanes, each of these takes; and 1 / that.
+  llvm::Value* elements_of_lane(const Running& running, llvm::Value* begin, llvm::Value* end);
+  llvm::Value* share_of_one(const Running& running, llvm::Value* begin, llvm::Value* end);
 
   Values taken(const Running& running, const Values& state, const Cursor& at);
 
@@ -261,7 +279,8 @@ class KernelEmitter {
                    llvm::Value* end);
 
   /// Lane l takes lane l + 16, l + 8, ... ; the first one is the block's result.
-  void finish_block(Running& running, llvm::Value* number);
+  void finish_block(const Running& running, llvm::Value* number, llvm::Value* even);
+  Values merged_lanes(const Running& running, bool even);
   llvm::Value* part_of(llvm::Value* vector, int first, int count);
 
   void reduce_in_memory(Opcode opcode, DType dtype, const std::vector<Region>& partial, llvm::Value* count,

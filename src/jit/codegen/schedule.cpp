@@ -76,6 +76,7 @@ class Scheduler {
     int nest, phase;
     Index cols;
     std::vector<const Instruction*> instructions;
+    int cost = 0;  ///< of what is computed in it
   };
   struct Facts {
     Storage storage = Storage::kComputed;
@@ -365,6 +366,8 @@ class Scheduler {
           computed_in.insert(known.home);
       }
       if (is_sink(instruction)) computed_in.insert(sink_home(instruction));
+      for (const int home : computed_in)
+        if (home != kNone) homes_[static_cast<size_t>(home)].cost += cost_of(instruction.opcode);
       for (const Value value : needs(kernel_, instruction))
         users_[number_of(value)].insert(computed_in.begin(), computed_in.end());
     }
@@ -415,7 +418,7 @@ class Scheduler {
       step.nest.loops.clear();
       for (const Home& home : homes_) {
         if (home.nest != number) continue;
-        ColumnLoop loop = {home.phase, home.cols, {}};
+        ColumnLoop loop = {home.phase, home.cols, {}, home.cost};
         for (const Instruction* instruction : home.instructions)
           if (is_sink(*instruction) || std::ranges::any_of(instruction->results, [&](Value result) {
                 return facts(result).storage != Storage::kComputed;

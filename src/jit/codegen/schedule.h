@@ -25,6 +25,7 @@ struct ColumnLoop {
   Index cols;                             ///< 1: no loop
   std::vector<const Instruction*> parts;  ///< stores, reductions and scans, and what defines kept values; in
                                           ///< program order
+  int cost = 0;                           ///< about how many instructions an element takes
 };
 
 /// A loop over rows; in each the column loops, by phase.

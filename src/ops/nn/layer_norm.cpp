@@ -44,7 +44,7 @@ class Matrices {
   void launch(const LineOp& op, std::span<const View> views, size_t dim,
               std::span<const double> numbers = {}) {
     const DType common = promoted(views.subspan(op.formula.results));
-    launches_.push_back(prepare(op, common, views, dim, numbers));
+    launches_.push_back(prepare(op, common, {views.begin(), views.end()}, dim, numbers));
   }
   std::vector<Launch> finish() {
     for (Launch& after : after_) launches_.push_back(std::move(after));

@@ -146,7 +146,7 @@ std::vector<Launch> prepare(const Reduction& reduction, const TakeMemory& take) 
   views.push_back(*lines);
   const bool long_lines = length > tile::kReduceBlock && elements / length < kManyLines;
   if (!long_lines || elements < kManyElements) {
-    launches.push_back(prepare(op, common, views, kept));
+    launches.push_back(prepare(op, common, std::move(views), kept));
   } else {
     for (Launch& launch : in_parts(op, common, views, take)) launches.push_back(std::move(launch));
   }
