@@ -110,6 +110,8 @@ std::string code_text(const tile::Kernel& kernel, Stage stage, Isa isa) {
   return compiler().text(kernel, stage, isa);
 }
 
+const char* build_id() { return kBuildId; }
+
 Isa isa_of_machine() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
