@@ -100,5 +100,26 @@ TEST(Unfused, RefusesExtentsThatFollowFromData) {
   EXPECT_THROW(difference_to_unfused(make_workload(kernel, {4}, Layout::kDense, random)), Error);
 }
 
+TEST(GuardedMemories, FaultBeyondTheirEdgeAndSeeWritesOnTheOtherSide) {
+  for (const size_t size : {0, 1, 100, 4095, 4096, 5000}) {
+    GuardedMemory first(size, GuardedMemory::Edge::kStart), last(size, GuardedMemory::Edge::kEnd);
+    EXPECT_FALSE(readable(first.data() - 1)) << size;
+    EXPECT_FALSE(readable(last.data() + size)) << size;
+    if (size == 0) continue;
+    for (const GuardedMemory* memory : {&first, &last}) {
+      EXPECT_TRUE(readable(memory->data()) && readable(memory->data() + size - 1)) << size;
+      EXPECT_EQ(memory->data()[size - 1], std::byte{0});
+      EXPECT_TRUE(memory->intact());
+    }
+    if (size % 4096 == 0) continue;
+    GuardedMemory copy = first;
+    copy.data()[size] = std::byte{1};
+    EXPECT_FALSE(copy.intact());
+    EXPECT_TRUE(first.intact());
+    *(last.data() - 1) = std::byte{1};
+    EXPECT_FALSE(last.intact());
+  }
+}
+
 }  // namespace
 }  // namespace anynpu::tile
