@@ -118,6 +118,8 @@ int64_t product_columns(tile::DType sums, int64_t rows) {
          registers.lanes;
 }
 
+const char* build_id() { return kBuildId; }
+
 Isa isa_of_machine() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")

@@ -12,6 +12,9 @@
 
 namespace anynpu::jit {
 
+/// Names the sources of the tile IR and the JIT and the version of LLVM.
+const char* build_id();
+
 /// Instruction sets that code can be made for.
 enum class Isa : uint8_t { kAvx2, kAvx512 };
 Isa isa_of_machine();  ///< the widest that this processor has

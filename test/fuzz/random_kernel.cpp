@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <ranges>
 #include <sstream>
 #include <utility>
 
@@ -17,26 +18,33 @@ namespace {
 constexpr DType kDTypesList[] = {DType::kBool, DType::kU8,  DType::kI8,   DType::kI16, DType::kI32,
                                  DType::kI64,  DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
 
+constexpr DType kIntegersList[] = {DType::kU8, DType::kI8, DType::kI16, DType::kI32, DType::kI64};
+
 class Generator {
  public:
   explicit Generator(uint64_t seed) : random_(seed), builder_("random") {}
 
-  Workload run() {
+  Kernel program() {
     choose_shape();
+    if (chance(15)) values_.push_back(builder_.scalar("s", one_of(kDTypesList)));
     const int loads = between(1, 4);
     for (int i = 0; i < loads; ++i) values_.push_back(load());
     const int operations = between(1, 14);
     for (int i = 0; i < operations; ++i) operate(true);
     const int stores = between(1, 3);
     for (int i = 0; i < stores; ++i) store(pick());
-    return make_workload(builder_.finish(), {row_count_, col_count_}, Layout::kRandom, random_);
+    return builder_.finish();
+  }
+  Workload run() {
+    Kernel made = program();
+    return make_workload(std::move(made), {row_count_, col_count_}, Layout::kRandom, random_);
   }
 
  private:
   int between(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
   bool chance(int percent) { return between(1, 100) <= percent; }
   template <class List>
-  auto one_of(const List& list) {
+  std::ranges::range_value_t<const List&> one_of(const List& list) {
     return *(std::begin(list) + between(0, static_cast<int>(std::size(list)) - 1));
   }
   const Expr& pick() {
@@ -84,23 +92,38 @@ class Generator {
     const int from = buffer(dtype, one_row, one_col, true);
     const Index rows = one_row ? Index(1) : rows_, cols = one_col ? Index(1) : *c_;
     std::vector<Place> places = {one_row ? Index(0) : first_row_, Index(0)};
-    if (!one_col && chance(10)) places[1] = positions(cols);
+    if (!one_col && chance(10)) places[1] = positions(Axis::kCols, cols, *c_);
+    if (!one_row && chance(10))
+      places[0] = chance(50) ? positions(Axis::kRows, rows, *r_) : row_of_data(rows);
     if (!chance(15)) return builder_.load(from, places, rows, cols);
     const Expr mask = bool_of(rows, cols);
-    const std::optional<Expr> otherwise =
-        chance(50) ? std::optional(builder_.constant(dtype, 1.0)) : std::nullopt;
+    std::optional<Expr> otherwise;
+    if (chance(60))
+      otherwise = chance(50) ? builder_.constant(dtype, 1.0) : as(builder_.iota(Axis::kCols, cols), dtype);
     return builder_.load_where(mask, from, places, rows, cols, otherwise);
   }
 
-  /// A tile of column numbers, in another order.
-  Value positions(const Index& cols) {
-    const Expr numbers = builder_.iota(Axis::kCols, cols);
-    const Expr count = builder_.index(max(1, cols));
-    const Expr moved = builder_.op(Opcode::kRem, {numbers * 3.0 + 1.0, count});
-    return chance(50) ? moved.value() : builder_.cast(moved, DType::kI32).value();
+  /// A tile of positions below `limit`, in another order, and now and then beyond it.
+  Place positions(Axis axis, const Index& count, const Index& limit) {
+    const Expr numbers = builder_.iota(axis, count) * 3.0 + 1.0;
+    const Expr moved =
+        chance(1) ? numbers : builder_.op(Opcode::kRem, {numbers, builder_.index(max(1, limit))});
+    return (chance(50) ? moved : builder_.cast(moved, DType::kI32)).value();
   }
 
+  /// The row at a position that is computed; of several rows, the first of all.
+  Place row_of_data(const Index& rows) {
+    const Expr number = builder_.index(rows.is(1) ? first_row_ * 5 + 2 : Index(0));
+    const Expr row = builder_.op(Opcode::kRem, {number, builder_.index(max(1, *r_))});
+    return rows.is(1) || rows == *r_ ? Index::scalar(static_cast<int>(row.value())) : first_row_;
+  }
+
+  /// A mask for a tile of that size.
   Expr bool_of(const Index& rows, const Index& cols) {
+    if (!values_.empty() && chance(40))
+      if (const Expr data = pick(); (data.type().rows.is(1) || data.type().rows == rows) &&
+                                    (data.type().cols.is(1) || data.type().cols == cols))
+        return as(data, DType::kBool);
     Expr numbers = builder_.iota(Axis::kCols, cols);
     if (chance(50)) numbers = numbers + builder_.iota(Axis::kRows, rows);
     return builder_.op(Opcode::kRem, {numbers, numbers.like(3)}) == 0.0;
@@ -201,10 +224,10 @@ class Generator {
       }
       case 0:
         values_.push_back(builder_.iota(chance(50) ? Axis::kRows : Axis::kCols, chance(50) ? rows_ : *c_,
-                                        one_of(std::array{DType::kI32, DType::kI64, DType::kU8})));
+                                        one_of(kIntegersList)));
         return;
       case 1:
-        values_.push_back(builder_.index(first_row_ * 3 + *c_, DType::kI64));
+        values_.push_back(builder_.index(first_row_ * 3 + *c_, one_of(kIntegersList)));
         return;
       case 2:
         if ((value.type().rows.is(1) || value.type().rows == rows_) &&
@@ -212,16 +235,31 @@ class Generator {
           values_.push_back(builder_.broadcast(value, rows_, *c_));
         return;
       case 3:
-        if (size_of(value.dtype()) == 4)
-          values_.push_back(
-              builder_.bitcast(value, value.dtype() == DType::kF32 ? DType::kI32 : DType::kF32));
-        return;
+        return bitcast(value);
       default:
         for (const Expr& words :
              builder_.ops(Opcode::kPhilox, {builder_.constant(DType::kI64, int64_t{42}),
                                             builder_.index(first_row_), as(value, DType::kI64)}))
           values_.push_back(words);
     }
+  }
+
+  /// To another type of the same size. Not of NaN, whose bits nothing says.
+  void bitcast(Expr value) {
+    const DType to = one_of(kDTypesList);
+    if (value.dtype() == DType::kBool || to == DType::kBool) return;
+    if (size_of(to) != size_of(value.dtype())) value = as(value, same_size(to));
+    if (!kBits.contains(value.dtype())) {
+      const Expr number = kFloats.contains(value.dtype()) ? value : as(value, DType::kF32);
+      value = select(number == number, value, value.like(0));
+    }
+    values_.push_back(builder_.bitcast(value, to));
+  }
+  DType same_size(DType dtype) {
+    DType other = dtype;
+    do other = one_of(kDTypesList);
+    while (other == DType::kBool || size_of(other) != size_of(dtype));
+    return other;
   }
 
   void matmul() {
@@ -243,7 +281,7 @@ class Generator {
         builder_.loop(chance(80) ? 0 : 2, chance(70) ? Index(between(0, 4)) : *c_ % 5, between(1, 2), start,
                       [&](const Index& i, const std::vector<Expr>& carried) {
                         values_.insert(values_.end(), carried.begin(), carried.end());
-                        values_.push_back(builder_.index(i));
+                        values_.push_back(builder_.index(i, one_of(kIntegersList)));
                         const int operations = between(0, 4);
                         for (int k = 0; k < operations; ++k) operate(false);
                         std::vector<Expr> yielded = carried;
@@ -279,7 +317,8 @@ class Generator {
     const bool adds = kNumbers.contains(value.dtype()) && chance(15);
     const int to = buffer(value.dtype(), false, one_col, false);
     std::vector<Place> places = {first_row_, Index(0)};
-    if (!one_col && chance(10)) places[1] = positions(value.type().cols);
+    if (!one_col && chance(10)) places[1] = positions(Axis::kCols, value.type().cols, *c_);
+    if (rows_ == *r_ && chance(10)) places[0] = positions(Axis::kRows, value.type().rows, *r_);
     std::optional<Expr> mask;
     if (chance(15)) mask = bool_of(value.type().rows, value.type().cols);
     if (adds)
@@ -299,6 +338,7 @@ class Generator {
 
 }  // namespace
 
+Kernel random_program(uint64_t seed) { return Generator(seed).program(); }
 Workload random_kernel(uint64_t seed) { return Generator(seed).run(); }
 
 }  // namespace anynpu::tile

@@ -128,13 +128,13 @@ def fuzz(
     seconds: Annotated[float, typer.Option(help="how long, unless something is found")] = 60,
     seed: Annotated[int | None, typer.Option(help="of the first case; the time, when not given")] = None,
 ) -> None:
-    """Random tests; what is found is printed with its seed."""
+    """Random tests; what is found is printed with its seed, and in the end what was tested and how long."""
     build.build("release")
     program = build.folder("release") / "test" / f"fuzz_{target}"
     if not program.exists():
         raise typer.BadParameter(f"'{target}' is not one of tile", param_hint="target")
     arguments = [str(seconds), *([] if seed is None else [str(seed)])]
-    raise typer.Exit(subprocess.call([str(program), *arguments]))
+    os.execv(program, [str(program), *arguments])  # which ends on signals by itself
 
 
 @app.command()

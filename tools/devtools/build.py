@@ -24,7 +24,7 @@ CCACHE = {
     "CCACHE_NOHASHDIR": "1",
     "CCACHE_SLOPPINESS": "pch_defines,time_macros",
 }
-NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF", "-DANYNPU_JIT=OFF"]
+NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF"]
 # Compiled in half the time of -O2 -g; reports still name functions and lines.
 QUICKLY = [f"-DCMAKE_{language}_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG" for language in ("C", "CXX")]
 SANITIZED = [*NATIVE_ONLY, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
@@ -32,7 +32,7 @@ FLAVOURS = {
     "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
     "debug": ["-DCMAKE_BUILD_TYPE=Debug"],
     "asan": [*SANITIZED, *QUICKLY, "-DANYNPU_SANITIZE=address,undefined"],
-    "tsan": [*SANITIZED, "-DANYNPU_SANITIZE=thread"],
+    "tsan": [*SANITIZED, "-DANYNPU_SANITIZE=thread", "-DANYNPU_JIT=OFF"],
 }
 
 

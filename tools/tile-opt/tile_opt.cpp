@@ -72,7 +72,7 @@ void print_values(const std::string& name, std::string_view dtype, const std::ve
   std::cout << (values.size() > kShown ? " ...\n" : "\n");
 }
 
-void print_results(const tile::Workload& workload, const std::vector<std::vector<std::byte>>& memory) {
+void print_results(const tile::Workload& workload, const std::vector<tile::GuardedMemory>& memory) {
   std::cout << "kernel @" << workload.kernel.name << '\n';
   for (const size_t i : workload.written) {
     const tile::Buffer& buffer = workload.kernel.buffers[i];
@@ -105,7 +105,7 @@ bool print_code(const tile::Kernel& kernel, const Options& options) {
 
 bool interpret(const tile::Kernel& kernel, const Options& options) {
   const auto workload = workload_of(kernel, options);
-  std::vector<std::vector<std::byte>> memory;
+  std::vector<tile::GuardedMemory> memory;
   tile::interpret(workload.kernel, workload.on_copies(memory));
   print_results(workload, memory);
   return true;
@@ -113,7 +113,7 @@ bool interpret(const tile::Kernel& kernel, const Options& options) {
 
 bool run(const tile::Kernel& kernel, const Options& options) {
   const auto workload = workload_of(kernel, options);
-  std::vector<std::vector<std::byte>> memory;
+  std::vector<tile::GuardedMemory> memory;
   jit::compile(kernel, options.isa)->run(workload.on_copies(memory));
   print_results(workload, memory);
   return true;
@@ -121,7 +121,7 @@ bool run(const tile::Kernel& kernel, const Options& options) {
 
 bool compare(const tile::Kernel& kernel, const Options& options) {
   const auto workload = workload_of(kernel, options);
-  std::vector<std::vector<std::byte>> expected, actual;
+  std::vector<tile::GuardedMemory> expected, actual;
   tile::interpret(workload.kernel, workload.on_copies(expected));
   jit::compile(kernel, options.isa)->run(workload.on_copies(actual));
   const std::string found = difference(workload, expected, actual);
@@ -155,7 +155,7 @@ bool time(const tile::Kernel& kernel, const Options& options) {
   const auto workload = workload_of(kernel, options);
   std::shared_ptr<const jit::Compiled> compiled;
   const double compiling = least_time([&] { compiled = jit::compile(kernel, options.isa); });
-  std::vector<std::vector<std::byte>> memory;
+  std::vector<tile::GuardedMemory> memory;
   const tile::Arguments arguments = workload.on_copies(memory);
   const double running = least_time([&] { compiled->run(arguments); });
   double bytes = 0, elements = 0;

@@ -16,8 +16,6 @@
 namespace anynpu::tile {
 namespace {
 
-constexpr size_t kGuard = 3;  // elements after a buffer, which nothing may change
-
 void collect_written(const Kernel& kernel, const Body& body, std::set<size_t>& written) {
   for (const Instruction& instruction : body.instructions) {
     const bool writes = instruction.opcode == Opcode::kStore || instruction.opcode == Opcode::kAccumulate;
@@ -55,9 +53,10 @@ class Maker {
       sizes.push_back(size.evaluate(
           [&](const Index& leaf) { return workload_.arguments.sizes[static_cast<size_t>(leaf.value())]; }));
     const auto strides = strides_of(buffer, sizes, may_repeat);
-    int64_t count = 1;
-    for (size_t d = 0; d < sizes.size(); ++d) count += std::max<int64_t>(sizes[d] - 1, 0) * strides[d];
-    workload_.memory.push_back(elements(buffer.dtype, static_cast<size_t>(count) + kGuard));
+    const bool empty = std::ranges::any_of(sizes, [](int64_t size) { return size <= 0; });
+    int64_t count = empty ? 0 : 1;
+    for (size_t d = 0; d < sizes.size() && !empty; ++d) count += (sizes[d] - 1) * strides[d];
+    workload_.memory.push_back(elements(buffer.dtype, static_cast<size_t>(count)));
     workload_.arguments.buffers.push_back({workload_.memory.back().data(), strides});
   }
 
@@ -77,8 +76,9 @@ class Maker {
     return strides;
   }
 
-  std::vector<std::byte> elements(DType dtype, size_t count) {
-    std::vector<std::byte> bytes(count * size_of(dtype));
+  GuardedMemory elements(DType dtype, size_t count) {
+    using Edge = GuardedMemory::Edge;
+    GuardedMemory bytes(count * size_of(dtype), chance(50) ? Edge::kStart : Edge::kEnd);
     visit(dtype, [&]<class T>(std::type_identity<T>) {
       for (size_t k = 0; k < count; ++k) {
         const T element = convert<T>(number());
@@ -113,7 +113,7 @@ class Maker {
 
 }  // namespace
 
-Arguments Workload::on_copies(std::vector<std::vector<std::byte>>& copies) const {
+Arguments Workload::on_copies(std::vector<GuardedMemory>& copies) const {
   copies = memory;
   Arguments copied = arguments;
   for (const size_t i : written) copied.buffers[i].data = copies[i].data();
@@ -128,9 +128,12 @@ Workload make_workload(Kernel kernel, std::vector<int64_t> sizes, Layout layout,
   return made;
 }
 
-std::string difference(const Workload& workload, const std::vector<std::vector<std::byte>>& expected,
-                       const std::vector<std::vector<std::byte>>& actual) {
+std::string difference(const Workload& workload, const std::vector<GuardedMemory>& expected,
+                       const std::vector<GuardedMemory>& actual) {
   std::ostringstream out;
+  for (size_t i = 0; i < actual.size(); ++i)
+    if (!actual[i].intact())
+      out << "beside %" << workload.kernel.buffers[i].name << " something was written\n";
   for (const size_t i : workload.written)
     visit(workload.kernel.buffers[i].dtype, [&]<class T>(std::type_identity<T>) {
       using Shown = std::conditional_t<lane::Integer<T>, int64_t, double>;

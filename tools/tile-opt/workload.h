@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "guarded_memory.h"
 #include "tile/interpret.h"
 #include "tile/ir.h"
 
@@ -14,15 +15,15 @@ namespace anynpu::tile {
 /// A kernel, and memory to run it on.
 struct Workload {
   Kernel kernel;
-  Arguments arguments;                         ///< whose buffers point into `memory`
-  std::vector<std::vector<std::byte>> memory;  ///< by buffer: its elements and a few after them
-  std::vector<size_t> written;                 ///< buffers that the kernel writes
+  Arguments arguments;                ///< whose buffers point into `memory`
+  std::vector<GuardedMemory> memory;  ///< by buffer: its elements
+  std::vector<size_t> written;        ///< buffers that the kernel writes
 
   Workload() = default;
   Workload(Workload&&) = default;
   Workload(const Workload&) = delete;
   /// The arguments, with the memory of buffers that are written in `copies`.
-  Arguments on_copies(std::vector<std::vector<std::byte>>& copies) const;
+  Arguments on_copies(std::vector<GuardedMemory>& copies) const;
 };
 
 /// How buffers lie in memory where the kernel does not say it.
@@ -35,8 +36,9 @@ enum class Layout : uint8_t {
 /// kInvalidArgument unless there are as many sizes as the kernel takes.
 Workload make_workload(Kernel kernel, std::vector<int64_t> sizes, Layout layout, std::mt19937_64& random);
 
-/// Where two runs differ, NaN being equal to NaN; empty when they do not.
-std::string difference(const Workload& workload, const std::vector<std::vector<std::byte>>& expected,
-                       const std::vector<std::vector<std::byte>>& actual);
+/// Where two runs differ, NaN being equal to NaN, or what the second one wrote beside its buffers; empty when
+/// neither is the case.
+std::string difference(const Workload& workload, const std::vector<GuardedMemory>& expected,
+                       const std::vector<GuardedMemory>& actual);
 
 }  // namespace anynpu::tile

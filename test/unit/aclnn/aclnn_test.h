@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "abi/aclnn/objects.h"
 #include "aclnn/aclnn_base.h"
 #include "ops/iteration.h"
+#include "runtime/arena.h"
 #include "unit/abi/abi_test.h"
 #include "unit/ops/elements.h"
 
@@ -35,7 +37,10 @@ struct Layout {
   int64_t offset = 0;
 };
 
-/// A tensor in device memory of its own, and its description.
+/// Device memory ends where a page begins that faults, also in compiled kernels.
+inline const int kDebugMemory = ::setenv("ANYNPU_DEBUG_MEMORY", "1", 0);
+
+/// A tensor in device memory of its own, at the very end of it, and its description.
 class TestTensor {
  public:
   TestTensor(DType dtype, Sizes sizes, Layout layout)
@@ -43,8 +48,13 @@ class TestTensor {
         view_{dtype, nullptr, std::move(sizes), std::move(layout.strides)},
         offset_(layout.offset) {
     bytes_ = static_cast<size_t>(view_.span()) + static_cast<size_t>(offset_) * tile::size_of(dtype);
-    if (bytes_ != 0) succeed(aclrtMalloc(&memory_, bytes_, ACL_MEM_MALLOC_NORMAL_ONLY));
-    if (bytes_ != 0) succeed(aclrtMemset(memory_, bytes_, 0, bytes_));
+    if (bytes_ != 0) {
+      constexpr size_t kAlignment = Arena::kAlignment;
+      const size_t allocated = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+      succeed(aclrtMalloc(&allocation_, allocated, ACL_MEM_MALLOC_NORMAL_ONLY));
+      memory_ = static_cast<char*>(allocation_) + (allocated - bytes_);
+      succeed(aclrtMemset(memory_, bytes_, 0, bytes_));
+    }
     const auto storage = static_cast<int64_t>(bytes_ / tile::size_of(dtype));
     handle_ = aclCreateTensor(view_.sizes.data(), view_.sizes.size(), published_type(dtype),
                               view_.strides.data(), offset_, ACL_FORMAT_ND, &storage, 1, memory_);
@@ -56,7 +66,7 @@ class TestTensor {
   }
   ~TestTensor() {
     EXPECT_EQ(aclDestroyTensor(handle_), ACL_SUCCESS);
-    if (memory_ != nullptr) succeed(aclrtFree(memory_));
+    if (allocation_ != nullptr) succeed(aclrtFree(allocation_));
   }
   TestTensor(const TestTensor&) = delete;
 
@@ -100,7 +110,7 @@ class TestTensor {
   ops::View view_;
   const int64_t offset_;
   size_t bytes_ = 0;
-  void* memory_ = nullptr;
+  void *allocation_ = nullptr, *memory_ = nullptr;
   aclTensor* handle_ = nullptr;
 };
 

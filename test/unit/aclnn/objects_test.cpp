@@ -7,6 +7,13 @@ namespace {
 
 class AclnnObjects : public AclnnTest {};
 
+TEST_F(AclnnObjects, OfTestsEndWhereMemoryFaults) {
+  const TestTensor x(DType::kI16, {33});
+  const auto* begin = static_cast<const std::byte*>(x.memory());
+  EXPECT_TRUE(tile::readable(begin) && tile::readable(begin + 65));
+  EXPECT_FALSE(tile::readable(begin + 66));
+}
+
 TEST_F(AclnnObjects, TensorsSayWhatTheyWereMadeWith) {
   const int64_t sizes[] = {2, 3}, strides[] = {1, 4}, storage[] = {3, 5};
   int memory = 0;

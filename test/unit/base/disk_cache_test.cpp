@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -217,6 +219,29 @@ std::string value_for(int key) {
   return std::string(static_cast<size_t>(20000 + key), static_cast<char>('a' + key));
 }
 
+TEST_F(DiskCaches, AFullDeviceSurvives) {
+  fs::create_directory(folder_);
+  fs::permissions(folder_, fs::perms(0700));
+  const auto mount_small = [&] {  // seen by this process alone, and gone with it
+    return ::unshare(CLONE_NEWNS | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) == 0 &&
+           ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           ::mount("tmpfs", folder_.c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0;
+  };
+  if (!succeeds(start(mount_small))) GTEST_SKIP() << "this user may mount nothing";
+  EXPECT_TRUE(succeeds(start([&] {
+    if (!mount_small()) return false;
+    DiskCache cache(folder_, kRoomy);
+    for (int key = 0; key < 10; ++key) cache.store(std::to_string(key), value_for(key));
+    for (int key = 0; key < 10; ++key)  // five pages each: there is room for three
+      if (cache.find(std::to_string(key)) != (key < 3 ? std::optional(value_for(key)) : std::nullopt))
+        return false;
+    if (files() != 3) return false;
+    fs::remove(file_of("0"));
+    cache.store("7", value_for(7));
+    return cache.find("7") == value_for(7) && cache.find("1") == value_for(1);
+  })));
+}
+
 TEST_F(DiskCaches, ManyProcessesSurvive) {
   std::vector<pid_t> children;
   for (int process = 0; process < 4; ++process)
@@ -251,6 +276,31 @@ TEST_F(DiskCaches, AKillWhileWritingSurvives) {
   DiskCache cache(folder_, kRoomy);
   cache.store("3", value_for(3));
   EXPECT_EQ(cache.find("3"), value_for(3));
+}
+
+TEST_F(DiskCaches, AKillInTheMiddleOfAWriteSurvives) {
+  DiskCache cache(folder_, kRoomy);
+  cache.store("a", "one");
+  const pid_t child = start([&] {
+    const rlimit no_core = {0, 0}, limit = {4096, 4096};  // where the system kills who writes more
+    if (::setrlimit(RLIMIT_CORE, &no_core) != 0 || ::setrlimit(RLIMIT_FSIZE, &limit) != 0) return true;
+    cache.store("a", value_for(1));
+    return true;
+  });
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
+  ASSERT_EQ(files(), 2u);
+  EXPECT_EQ(cache.find("a"), "one");
+  for (const auto& file : fs::directory_iterator(folder_))
+    if (file.path().extension() == ".writing") {
+      EXPECT_EQ(file.file_size(), 4096u);
+      set_age(file.path(), 2 * 3600);
+    }
+  DiskCache(folder_, kRoomy).store("a", "two");
+  EXPECT_EQ(files(), 1u);
+  EXPECT_EQ(cache.find("a"), "two");
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
 #include "jit/cache.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <iterator>
 #include <string>
@@ -95,6 +98,85 @@ TEST_F(KernelCaches, TakeFromDiskWhatAnotherOneCompiled) {
   EXPECT_EQ(first_of(*second.cache.get(kernel_adding(4), Isa::kAvx2), 1), 5);
   EXPECT_EQ(first.compiled, 1);
   EXPECT_EQ(second.compiled, 1);
+}
+
+TEST_F(KernelCaches, CompileAgainWhatIsDamagedOnDisk) {
+  DiskCache disk(folder_, 1 << 20);
+  Counted first(&disk);
+  first.cache.get(kernel_adding(2), Isa::kAvx2);
+  const fs::path entry = fs::directory_iterator(folder_)->path();
+  const auto size = fs::file_size(entry);
+  const auto flip = [&](uintmax_t at) {
+    std::fstream file(entry, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const auto byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(byte);
+  };
+  const std::function<void()> damages[] = {[&] { flip(0); }, [&] { flip(size / 2); }, [&] { flip(size - 1); },
+                                           [&] { fs::resize_file(entry, size / 2); },
+                                           [&] { fs::resize_file(entry, 0); }};
+  for (const auto& damage : damages) {
+    damage();
+    Counted again(&disk), then(&disk);
+    EXPECT_EQ(first_of(*again.cache.get(kernel_adding(2), Isa::kAvx2), 1), 3);
+    EXPECT_EQ(first_of(*then.cache.get(kernel_adding(2), Isa::kAvx2), 1), 3);
+    EXPECT_EQ(again.compiled, 1);
+    EXPECT_EQ(then.compiled, 0) << "it was repaired";
+    EXPECT_EQ(fs::file_size(entry), size);
+  }
+}
+
+TEST_F(KernelCaches, CompileWithoutAFolder) {
+  DiskCache disk("/proc/self/none/cache", 1 << 20);
+  for (int turn = 0; turn < 2; ++turn) {
+    Counted counted(&disk);
+    EXPECT_EQ(first_of(*counted.cache.get(kernel_adding(2), Isa::kAvx2), 1), 3);
+    EXPECT_EQ(counted.compiled, 1);
+  }
+}
+
+TEST_F(KernelCaches, ServeManyProcessesThatStartAtOnceAndAreKilled) {
+  constexpr int kKernels = 4, kProcesses = 12;
+  int gate[2];
+  ASSERT_EQ(::pipe2(gate, O_CLOEXEC), 0);
+  std::vector<pid_t> children;
+  for (int process = 0; process < kProcesses; ++process) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    char none;
+    ::close(gate[1]);
+    [[maybe_unused]] const ssize_t opened = ::read(gate[0], &none, 1);  // ends when the other end is closed
+    bool right = true;
+    do {
+      DiskCache disk(folder_, 1 << 20);
+      Counted counted(&disk);
+      for (int k = 0; k < kKernels; ++k) {
+        const int number = (process + k) % kKernels;
+        right &= first_of(*counted.cache.get(kernel_adding(number), Isa::kAvx2), 1) ==
+                 static_cast<float>(number + 1);
+      }
+      disk.store(std::to_string(process), "what a kill may cut");
+    } while (process % 3 == 0);  // those go on until they are killed
+    ::_exit(right ? 0 : 1);
+  }
+  ::close(gate[0]);
+  ::close(gate[1]);
+  for (int process = 0; process < kProcesses; ++process) {
+    int status = 0;
+    const pid_t child = children[static_cast<size_t>(process)];
+    if (process % 3 == 0) {
+      ASSERT_EQ(::kill(child, SIGKILL), 0);
+    }
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, process % 3 == 0 ? SIGKILL : 0) << process;
+  }
+  DiskCache disk(folder_, 1 << 20);
+  Counted counted(&disk);
+  for (int number = 0; number < kKernels; ++number)
+    EXPECT_EQ(first_of(*counted.cache.get(kernel_adding(number), Isa::kAvx2), 1),
+              static_cast<float>(number + 1));
+  EXPECT_EQ(counted.compiled, 0);
 }
 
 TEST_F(KernelCaches, AForkWhileCompilingSurvives) {

@@ -271,7 +271,7 @@ TEST_P(JitRegressions, GiveWhatTheInterpreterGives) {
   std::mt19937_64 random(1);
   const auto workload = tile::make_workload(tile::parse(GetParam().text).at(0), GetParam().sizes,
                                             tile::Layout::kRandom, random);
-  std::vector<std::vector<std::byte>> expected, actual;
+  std::vector<tile::GuardedMemory> expected, actual;
   tile::interpret(workload.kernel, workload.on_copies(expected));
   for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
     if (isa > isa_of_machine()) continue;

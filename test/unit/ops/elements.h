@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include "guarded_memory.h"
 #include "ops/launch.h"
 #include "ops/operand.h"
 #include "tile/interpret.h"
@@ -16,10 +18,16 @@
 
 namespace anynpu::ops {
 
-/// Elements of any type in memory, read and written as numbers.
+/// Elements of any type in memory, read and written as numbers. An access beyond their end faults, of each
+/// second object one before their start; what is written on the other side is a failure.
 class Elements {
  public:
-  Elements(DType dtype, size_t count) : dtype_(dtype), bytes_(count * tile::size_of(dtype)) {}
+  Elements(DType dtype, size_t count) : dtype_(dtype), bytes_(count * tile::size_of(dtype), next_edge()) {}
+  Elements(const Elements&) = default;
+  Elements(Elements&&) = default;
+  Elements& operator=(const Elements&) = default;
+  Elements& operator=(Elements&&) = default;
+  ~Elements() { EXPECT_TRUE(bytes_.intact()) << "something was written beside the elements"; }
   void* data() { return bytes_.data(); }
   DType dtype() const { return dtype_; }
   size_t count() const { return bytes_.size() / tile::size_of(dtype_); }
@@ -45,15 +53,20 @@ class Elements {
       const bool nan = !tile::kBits.contains(dtype_) && std::isnan(get<double>(i));
       const size_t size = tile::size_of(dtype_);
       if (nan ? !std::isnan(other.get<double>(i))
-              : std::memcmp(&bytes_[i * size], &other.bytes_[i * size], size) != 0)
+              : std::memcmp(bytes_.data() + i * size, other.bytes_.data() + i * size, size) != 0)
         return false;
     }
     return true;
   }
 
  private:
+  static tile::GuardedMemory::Edge next_edge() {
+    static std::atomic<unsigned> made = 0;
+    return made++ % 2 == 0 ? tile::GuardedMemory::Edge::kEnd : tile::GuardedMemory::Edge::kStart;
+  }
+
   DType dtype_;
-  std::vector<char> bytes_;
+  tile::GuardedMemory bytes_;
 };
 
 inline bool is_integer(DType dtype) { return tile::kBits.contains(dtype); }
