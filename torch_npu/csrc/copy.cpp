@@ -119,8 +119,8 @@ class CopyLayout {
   c10::SmallVector<int64_t, 6> sizes_, strides_[2];
 };
 
-/// An element as kernels move it that do not compute with it: words of at most 8 bytes, of which it has one or
-/// two.
+/// An element as kernels move it that do not compute with it: words of at most 8 bytes, of which it has one
+/// or two.
 struct Words {
   explicit Words(const Tensor& tensor)
       : bytes(std::min<size_t>(tensor.element_size(), 8)), count(tensor.element_size() / bytes) {}
