@@ -32,8 +32,8 @@ enum class Holds : uint8_t {
 
 /// An operator of lines. Results are rounded once.
 struct LineOp {
-  std::string_view name;
-  LineFormula formula;  ///< of the operands, then the numbers
+  std::string_view name, doc;  ///< `doc`: what it computes of a line
+  LineFormula formula;         ///< of the operands, then the numbers
   int operands = 1;
   int numbers = 0;
   uint8_t one_for_line = 0;       ///< bit i: operand i has one element for a line

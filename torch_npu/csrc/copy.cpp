@@ -310,9 +310,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_foreach_copy_", at::native::foreach_tensor_copy_list_kernel_slow_);  // also between devices
   m.impl("_lazy_clone", lazy_clone);
   m.impl("_local_scalar_dense", local_scalar_dense);
-  m.impl("copy_", copy_);
-  m.impl("fill_.Scalar", fill_scalar_);
-  m.impl("fill_.Tensor", fill_tensor_);
+  add_whole(m, "copy_", {"Copy"}, copy_);
+  add_whole(m, "fill_.Scalar", {"Copy"}, fill_scalar_);
+  add_whole(m, "fill_.Tensor", {"Copy"}, fill_tensor_);
   m.impl("zero_", zero_);
 }
 

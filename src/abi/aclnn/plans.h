@@ -4,7 +4,7 @@
 
 namespace anynpu::aclnn {
 
-/// Of a row of ops::elementwise_ops(), by the name that it has for aclnn. The first tensors and scalars are
+/// Of a row of ops::elementwise_ops(). The first tensors and scalars are
 /// its operands, further scalars and numbers what the row says; a tensor that is written is the result.
 Launches plan_elementwise(const Call& call, Workspace& workspace);
 /// (selfRef), (selfRef) and (selfRef, value): one number in all elements.

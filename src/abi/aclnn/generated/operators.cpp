@@ -206,7 +206,7 @@ aclnnStatus aclnnInplaceMuls(void* workspace, uint64_t workspaceSize, aclOpExecu
 aclnnStatus aclnnSWhereGetWorkspaceSize(const aclTensor* condition, const aclTensor* self,
                                         const aclTensor* other, aclTensor* out, uint64_t* workspaceSize,
                                         aclOpExecutor** executor) {
-  return prepare("aclnnSWhereGetWorkspaceSize", {"aclnnSWhere", plan_elementwise, "SWhere"},
+  return prepare("aclnnSWhereGetWorkspaceSize", {"aclnnSWhere", plan_elementwise, "Where"},
                  {{"condition", condition}, {"self", self}, {"other", other}, {"out", out}}, workspaceSize,
                  executor);
 }
@@ -1093,7 +1093,7 @@ aclnnStatus aclnnScatterAdd(void* workspace, uint64_t workspaceSize, aclOpExecut
 
 aclnnStatus aclnnEmbeddingGetWorkspaceSize(const aclTensor* weight, const aclTensor* indices, aclTensor* out,
                                            uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnEmbeddingGetWorkspaceSize", {"aclnnEmbedding", plan_embedding, "Embedding"},
+  return prepare("aclnnEmbeddingGetWorkspaceSize", {"aclnnEmbedding", plan_embedding, "IndexSelect"},
                  {{"weight", weight}, {"indices", indices}, {"out", out}}, workspaceSize, executor);
 }
 
