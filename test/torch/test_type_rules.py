@@ -1,5 +1,5 @@
-"""Types of results, and which types are refused: as PyTorch has them on the CPU, for every operator with kernels
-of our own, and what its operator database says of them."""
+"""Types of results, and which types are refused: as PyTorch has them on the CPU, for every operator with
+kernels of our own, and what its operator database says of them."""
 
 import itertools
 
@@ -40,9 +40,10 @@ def tensor(dtype, shape):
 
 # What arguments that are neither tensors nor numbers are, by type and name; others are as usual.
 NAMED = {
-    ("int", "dim"): 1, ("List[int]", "dim"): [1], ("Optional[List[int]]", "dim"): [1], ("bool", "half_to_float"): False,
-    ("int", "input_dtype"): torch.float32, ("int", "num_weights"): 4, ("int", "padding_idx"): -1,
-    ("bool", "scale_grad_by_freq"): False, ("float", "p"): 0.5, ("Optional[bool]", "train"): True, ("float", "scale"): 2.0,
+    ("int", "dim"): 1, ("List[int]", "dim"): [1], ("Optional[List[int]]", "dim"): [1],
+    ("bool", "half_to_float"): False, ("int", "input_dtype"): torch.float32, ("int", "num_weights"): 4,
+    ("int", "padding_idx"): -1, ("bool", "scale_grad_by_freq"): False, ("float", "p"): 0.5,
+    ("Optional[bool]", "train"): True, ("float", "scale"): 2.0,
 }  # fmt: skip
 # Their tensors have shapes that follow from each other.
 LEFT_OUT = {"_fused_adam", "_fused_adamw", "native_layer_norm", "native_layer_norm_backward"}
@@ -73,7 +74,7 @@ class Case:
         return [i for i in self.tensors if self.arguments[i].is_out]
 
     def calls(self):
-        """All pairs of types of the first two operands, and of the first result; operands after them are as the
+        """All pairs of types of the first two operands, and of the first result; further operands are as the
         first. Tensors are empty or have no dimensions, so that no kernel is compiled."""
         operands = [i for i in (*self.tensors, *self.numbers) if not self.arguments[i].is_out]
         free = [*operands[:2], *self.outs()[:1]]
@@ -139,8 +140,8 @@ def test_results_have_the_types_of_the_cpu_and_the_same_is_refused(name):
         assert ours == expected, given
 
 
-# Entries whose samples are all of overloads or numbers that no kernel of ours takes: a rounding mode, a tensor
-# of probabilities, an alpha.
+# Entries whose samples are all of overloads or numbers that no kernel of ours takes: a rounding mode, a
+# tensor of probabilities, an alpha.
 OTHER_SAMPLES = {"div_trunc_rounding", "div_floor_rounding", "bernoulli", "index_add"}
 
 

@@ -22,6 +22,22 @@ Elementwise comparison(std::string_view name, std::string_view doc, std::string_
           .aten = aten};
 }
 
+/// Whether the truths of two elements, or those of their bits, combine to true.
+template <class F>
+Elementwise logical(std::string_view name, std::string_view doc, std::string_view aten, F combine) {
+  return comparison(name, doc, aten, [combine](auto a, auto b) { return combine(a != 0.0, b != 0.0); });
+}
+template <class F>
+Elementwise bitwise(std::string_view name, std::string_view doc, std::string_view aten, F combine) {
+  return {.name = name,
+          .doc = doc,
+          .formulas = {formula<2, Over::kIntegers>(combine, 0)},
+          .dtypes = tile::kBits,
+          .operands = 2,
+          .casts = true,
+          .aten = aten};
+}
+
 /// A step of an optimizer: the last arguments are AdamNumbers.
 template <size_t kTensors, size_t kResults, class F>
 Formula adam_formula(F step) {
@@ -122,6 +138,21 @@ const std::vector<Elementwise> kOps = {
      .formulas = {formula<1, Over::kBoth>([](auto x) { return -x; }, 0)},
      .dtypes = kAllNumbers,
      .aten = "neg"},
+    {.name = "Abs",
+     .doc = "the magnitude of x",
+     .formulas = {formula<1, Over::kBoth>([](auto x) { return abs(x); }, 0)},
+     .dtypes = kAllNumbers,
+     .aten = "abs"},
+    {.name = "Ceil",
+     .doc = "the least integer that is not below x",
+     .formulas = {formula<1>([](auto x) { return ceil(x); }, 0)},
+     .dtypes = kAllFloats,
+     .aten = "ceil"},
+    {.name = "Floor",
+     .doc = "the greatest integer that is not above x",
+     .formulas = {formula<1>([](auto x) { return floor(x); }, 0)},
+     .dtypes = kAllFloats,
+     .aten = "floor"},
     {.name = "Reciprocal",
      .doc = "1 / x",
      .formulas = {formula<1>([](auto x) { return 1.0 / x; })},
@@ -188,6 +219,23 @@ const std::vector<Elementwise> kOps = {
     comparison("Le", "a <= b", "le", [](auto a, auto b) { return a <= b; }),
     comparison("Gt", "a > b", "gt", [](auto a, auto b) { return a > b; }),
     comparison("Ge", "a >= b", "ge", [](auto a, auto b) { return a >= b; }),
+    logical("LogicalAnd", "a ≠ 0 and b ≠ 0", "logical_and", [](auto a, auto b) { return a & b; }),
+    logical("LogicalOr", "a ≠ 0 or b ≠ 0", "logical_or", [](auto a, auto b) { return a | b; }),
+    logical("LogicalXor", "either a ≠ 0 or b ≠ 0", "logical_xor", [](auto a, auto b) { return a ^ b; }),
+    {.name = "LogicalNot",
+     .doc = "x = 0",
+     .formulas = {formula<1, Over::kBoth>([](auto x) { return x == 0.0; }, 0)},
+     .dtypes = tile::kAll,
+     .compares = true,
+     .aten = "logical_not"},
+    {.name = "IsFinite",
+     .doc = "whether x is neither infinite nor NaN",
+     .formulas = {formula<1, Over::kBoth>([](auto x) { return x - x == 0.0; }, 0)},
+     .dtypes = tile::kAll,
+     .compares = true},
+    bitwise("BitwiseAnd", "a and b, bit by bit", "bitwise_and", [](auto a, auto b) { return a & b; }),
+    bitwise("BitwiseOr", "a or b, bit by bit", "bitwise_or", [](auto a, auto b) { return a | b; }),
+    bitwise("BitwiseXor", "either a or b, bit by bit", "bitwise_xor", [](auto a, auto b) { return a ^ b; }),
     {.name = "Where",
      .doc = "a where mask, else b",
      .formulas = {formula<3, Over::kBoth>([](auto mask, auto a, auto b) { return select(mask, a, b); }, 0)},
