@@ -70,6 +70,7 @@ Launches plan_cat(const Call& call, Workspace&) {
   const Bound &dimension = call[count], &out = call[count + 1];
   check(count != 0, "tensors has no members; 1 and more are accepted");
   std::vector<View> views;
+  views.reserve(count);
   for (size_t i = 0; i < count; ++i) views.push_back(call[i].view());
   const DType common = ops::promoted(views);
   check(ops::can_cast(common, out.view().dtype), "the result has type ", name_of(common), ", which ",
