@@ -29,10 +29,11 @@ struct Choice {
 /// An operator whose elements follow from the operands' elements at the same place. Operands are broadcast,
 /// and promoted to a common type (but masks); results are rounded to it once.
 struct Elementwise {
-  std::string_view name;
+  std::string_view name, doc;  ///< `doc`: what it computes
   /// Of the operands, then the numbers. With a choice, one for each of its values.
   std::vector<Formula> formulas;
-  DTypes dtypes;  ///< common types that there are kernels for
+  DTypes dtypes;                    ///< common types that there are kernels for
+  DTypes with_number = tile::kAll;  ///< of these, those with an operand that is a number
   int operands = 1;
   uint8_t masks = 0;    ///< bit i: operand i is bool and takes no part in promotion
   uint8_t follows = 0;  ///< bit i: operand i takes no part in promotion, and is converted to the compute type
@@ -41,18 +42,22 @@ struct Elementwise {
   bool compares = false;        ///< the result is bool
   DTypes accepts = tile::kAll;  ///< types that an operand may have
   bool promotes = true;         ///< operands may be of several types
+  bool gives_floats = false;    ///< operands that are promoted to bool or integers are converted to floats
   bool casts = false;    ///< a result of another type than the common one is accepted, and converted to
   bool cancels = false;  ///< sums of the formula may: errors are relative to the largest operand
   /// Formulas over double are the reference for arguments within.
   struct Domain {
     double least, most;
   } domain = {-100, 100};
-  std::string_view aten = "";   ///< PyTorch's operators of that name, all overloads; empty: none
-  std::string_view aclnn = "";  ///< the C function, without "aclnn"
+  std::string_view aten = "";  ///< PyTorch's operators of that name, all overloads; empty: none
 };
 
 inline bool is_mask(const Elementwise& op, size_t operand) { return (op.masks >> operand & 1) != 0; }
 inline bool follows(const Elementwise& op, size_t operand) { return (op.follows >> operand & 1) != 0; }
+/// What operands are converted to that are promoted to that type.
+inline DType common_type(const Elementwise& op, DType promoted, DType usual_float = DType::kF32) {
+  return op.gives_floats && tile::kBits.contains(promoted) ? usual_float : promoted;
+}
 inline size_t results_of(const Elementwise& op) { return op.formulas[0].results; }
 
 /// All of them, by name.

@@ -20,11 +20,14 @@ using tile::Index;
 using tile::Place;
 
 const IndexingOp kOps[] = {
-    {.name = "IndexSelect"},
-    {.name = "Gather"},
-    {.name = "ScatterAdd", .adds = true},
-    {.name = "IndexAdd", .adds = true},
-    {.name = "EmbeddingDenseBackward", .adds = true, .skips = true},
+    {.name = "IndexSelect", .doc = "the slices that indices name"},
+    {.name = "Gather", .doc = "for each index, the element there along a dimension"},
+    {.name = "ScatterAdd", .doc = "each value added where its index says along a dimension", .adds = true},
+    {.name = "IndexAdd", .doc = "each slice added to the one that its index names", .adds = true},
+    {.name = "EmbeddingDenseBackward",
+     .doc = "each gradient added to the row of weights that its index names",
+     .adds = true,
+     .skips = true},
 };
 
 /// Elements of a block, about.

@@ -13,7 +13,7 @@ namespace anynpu::ops {
 /// An operator that finds elements by positions in one dimension, which a tensor of indices gives. Sums have
 /// the order of the indices, for any number of threads.
 struct IndexingOp {
-  std::string_view name;
+  std::string_view name, doc;  ///< `doc`: what it computes
   /// indexed[..., index[i], ...] += values[i], else values[i] = indexed[..., index[i], ...]: i is a place in
   /// all of index's dimensions, of which one is replaced.
   bool adds = false;

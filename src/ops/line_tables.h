@@ -25,13 +25,13 @@ auto listed(const std::tuple<V...>& results) {
 
 /// Applies a generic lambda of (along, arguments...) to lists.
 template <size_t kArguments, size_t kResults = 1, class F>
-LineFormula line_formula(F function, double ulps) {
+LineFormula line_formula(F function) {
   const auto applied = [function]<class A, class V, size_t... i>(const A& along, std::span<const V> v,
                                                                  std::index_sequence<i...>) {
     return listed(function(along, v[i]...));
   };
   constexpr auto all = std::make_index_sequence<kArguments>();
-  return {kArguments, kResults, ulps,
+  return {kArguments, kResults,
           [=](const TilesAlong& along, std::span<const tile::Expr> v) { return applied(along, v, all); },
           [=](LinesAlong along, std::span<const Line> v) { return applied(along, v, all); }};
 }

@@ -15,11 +15,10 @@
 namespace anynpu::ops {
 
 /// A function of lines: of the elements along one dimension, each line for itself. Written once as a generic
-/// lambda over what Along gives: over tile values it emits code, over Line it is the reference. An operand or
-/// a result that has one element for a line is a line of length 1.
+/// lambda over what Along gives: over tile values it emits code, over Line it is the reference, which bounds
+/// the code's error too. An operand or a result that has one element for a line is a line of length 1.
 struct LineFormula {
   size_t arguments, results;
-  double ulps;  ///< how far from the exact value, in units of the last place of the largest of the line
   std::function<std::vector<tile::Expr>(const TilesAlong&, std::span<const tile::Expr>)> emit;
   std::function<std::vector<Line>(LinesAlong, std::span<const Line>)> reference;
 };
@@ -33,8 +32,8 @@ enum class Holds : uint8_t {
 
 /// An operator of lines. Results are rounded once.
 struct LineOp {
-  std::string_view name;
-  LineFormula formula;  ///< of the operands, then the numbers
+  std::string_view name, doc;  ///< `doc`: what it computes of a line
+  LineFormula formula;         ///< of the operands, then the numbers
   int operands = 1;
   int numbers = 0;
   uint8_t one_for_line = 0;       ///< bit i: operand i has one element for a line

@@ -20,6 +20,7 @@ using tile::Opcode;
 /// The rows.
 const RandomOp kOps[] = {
     {.name = "Uniform",
+     .doc = "u, from one number to another",
      .numbers = 2,
      .digits_of_result = true,
      .emit =
@@ -28,10 +29,12 @@ const RandomOp kOps[] = {
            return std::vector{u * (to - from) + from};
          }},
     {.name = "Bernoulli",
+     .doc = "1 with probability p, else 0",
      .numbers = 1,
      .emit = [](const Expr& u,
                 std::span<const Expr> v) { return std::vector{select(u < v[0], u.like(1), u.like(0))}; }},
     {.name = "Dropout",
+     .doc = "x scale with probability p, else 0; and which of them",
      .results = 2,
      .operands = 1,
      .numbers = 2,
@@ -134,7 +137,9 @@ tile::Kernel kernel_of(const RandomCall& call) {
 
 }  // namespace
 
-const RandomOp& random_op(std::string_view name) { return row_named<RandomOp>(kOps, name); }
+std::span<const RandomOp> random_ops() { return kOps; }
+
+const RandomOp& random_op(std::string_view name) { return row_named(random_ops(), name); }
 
 Launch prepare(const RandomCall& call) {
   static KernelTable& table = *new KernelTable;  // outlives every thread

@@ -15,7 +15,7 @@ namespace anynpu::ops {
 /// Philox gives its bits: with c = n / 4 counters for n elements, element k c + i takes word k of counter i,
 /// and the last n % 4 take the words of counter c. Of f64 it is two words and n / 2.
 struct RandomOp {
-  std::string_view name;
+  std::string_view name, doc;  ///< `doc`: what it computes of u
   int results = 1, operands = 0, numbers = 0;
   /// u has as many digits as the first result's type; else as the type that is computed with.
   bool digits_of_result = false;
@@ -23,6 +23,7 @@ struct RandomOp {
   std::function<std::vector<tile::Expr>(const tile::Expr& u, std::span<const tile::Expr>)> emit;
 };
 
+std::span<const RandomOp> random_ops();
 const RandomOp& random_op(std::string_view name);
 
 /// One call: the tensors, results first, as so many adjacent elements, 1 at least.

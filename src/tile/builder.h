@@ -100,12 +100,16 @@ ANYNPU_TILE_OPERATOR(<, kLt)
 ANYNPU_TILE_OPERATOR(<=, kLe)
 ANYNPU_TILE_OPERATOR(>, kGt)
 ANYNPU_TILE_OPERATOR(>=, kGe)
+ANYNPU_TILE_OPERATOR(&, kAnd)
+ANYNPU_TILE_OPERATOR(|, kOr)
+ANYNPU_TILE_OPERATOR(^, kXor)
 #undef ANYNPU_TILE_OPERATOR
 
 #define ANYNPU_TILE_FUNCTION(opcode, name) \
   inline Expr name(const Expr& a) { return a.builder().op(Opcode::opcode, {a}); }
 ANYNPU_TILE_FUNCTION(kAbs, abs)
 ANYNPU_TILE_FUNCTION(kFloor, floor)
+ANYNPU_TILE_FUNCTION(kCeil, ceil)
 ANYNPU_TILE_FUNCTION(kSqrt, sqrt)
 ANYNPU_TILE_FUNCTION(kRowSum, row_sum)
 ANYNPU_TILE_FUNCTION(kRowMax, row_max)

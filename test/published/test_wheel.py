@@ -37,7 +37,7 @@ def both(function, *tensors, grad=None):
             unit = torch.finfo(expected.dtype).eps * expected.abs().max().item()
             torch.testing.assert_close(actual, expected, rtol=0, atol=2 * unit)
         else:
-            torch.testing.assert_close(actual, expected)
+            torch.testing.assert_close(actual, expected, equal_nan=True)
 
 
 def test_it_is_the_published_one_over_these_libraries():
@@ -107,6 +107,29 @@ def test_layer_norm_with_gradients(dtype):
 @pytest.mark.parametrize("function", [F.gelu, F.silu])
 def test_activations_with_gradients(function):
     both(function, torch.randn(1000), grad=torch.randn(1000))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_joins_and_embeddings_with_gradients(dtype):
+    a, b = torch.randn(3, 4).to(dtype), torch.randn(3, 2).to(dtype)
+    both(lambda x, y: torch.cat([x, y], 1), a, b)
+    both(lambda x, y: torch.cat([x, y.t()[:, :1].expand(2, 4)]), a, b)
+    words = torch.tensor([[1, 3], [1, 0]])
+    both(
+        lambda w: F.embedding(words.to(w.device), w, padding_idx=0),
+        torch.randn(5, 4).to(dtype),
+        grad=torch.randn(2, 2, 4).to(dtype),
+    )
+
+
+def test_what_elements_are():
+    x, y = torch.tensor([-1.5, 0.0, float("inf"), float("nan")]), torch.tensor([0.0, 0.0, 1.0, 2.0])
+    for function in (torch.abs, torch.ceil, torch.floor, torch.isfinite, torch.logical_not):
+        both(function, x)
+    for function in (torch.logical_and, torch.logical_or, torch.logical_xor):
+        both(function, x, y)
+    both(lambda x, y: (x > 0) & (y > 1), x, y)
+    both(lambda x, y: x.int() | 3 ^ y.int(), y, y)
 
 
 def test_streams_and_events():

@@ -13,6 +13,12 @@ DTYPES = [
     torch.float32, torch.float64, torch.complex64, torch.complex128,
 ]  # fmt: skip
 
+# Types that kernels of our own have no numbers of: their elements are moved as integers of that size.
+MOVED_ONLY = [
+    torch.uint16, torch.uint32, torch.uint64, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+]  # fmt: skip
+
 LAYOUTS = {
     "contiguous": lambda make: make(4, 6),
     "transposed": lambda make: make(6, 4).t(),
@@ -176,17 +182,31 @@ def test_empty_tensors_and_scalars():
     assert torch.tensor(2**62 + 1).npu().item() == 2**62 + 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("dtype", [*DTYPES, *MOVED_ONLY], ids=str)
 def test_fill_writes_every_element_and_nothing_else(dtype):
     for layout, make in LAYOUTS.items():
-        for value in (0, 1, 5):
-            x = make(lambda *shape: torch.zeros(shape, dtype=dtype))
-            ours = placed(x, "npu")
-            base = ours.new_empty(0).set_(ours.untyped_storage())
-            x.fill_(value)
-            ours.fill_(value)
-            whole = x.new_empty(0).set_(x.untyped_storage())
-            assert torch.equal(base.cpu(), whole), (layout, value)
+        for value in (0, 1, 5, *([1 - 2.5j] if dtype.is_complex else [])):
+            for given in (value, torch.tensor(value))[: 1 if layout == "expanded" else 2]:
+                x = make(lambda *shape: torch.zeros(shape, dtype=dtype))
+                ours = placed(x, "npu")
+                base = ours.new_empty(0).set_(ours.untyped_storage())
+                x.fill_(given)
+                torch_npu.reset_fallback_stats()
+                ours.fill_(given)
+                assert torch_npu.fallback_stats()["fallbacks"] == 0
+                whole = x.new_empty(0).set_(x.untyped_storage())
+                assert torch.equal(base.cpu().view(torch.uint8), whole.view(torch.uint8)), (layout, given)
+
+
+@pytest.mark.parametrize("view", [torch.Tensor.conj, lambda x: x.conj().imag, torch._neg_view])
+@pytest.mark.parametrize("value", [0, 2.5, torch.tensor(-3)])
+def test_fill_sees_through_conjugate_and_negative_views(view, value):
+    whole = {}
+    for device in ("cpu", "npu"):
+        whole[device] = torch.ones(5, dtype=torch.complex64, device=device)
+        view(whole[device]).fill_(value)
+    assert torch.equal(whole["npu"].cpu(), whole["cpu"])
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
@@ -208,6 +228,16 @@ def test_fill_refuses_at_once_what_the_cpu_refuses(dtype, value, size):
     call = Call(lambda x: x.fill_(value), (torch.zeros(size, dtype=dtype),))
     assert not difference(observe(call, "npu"), observe(call, "cpu"))
     torch.npu.synchronize()
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_fill_refuses_tensors_where_the_cpu_does(device):
+    for target, value in ((torch.zeros(3), torch.ones(2)), (torch.zeros(1).expand(3), torch.tensor(2.0))):
+        with pytest.raises(RuntimeError) as expected:
+            target.fill_(value)
+        with pytest.raises(RuntimeError) as refused:
+            placed(target, "npu").fill_(value.to(device))
+        assert str(refused.value) == str(expected.value)
 
 
 def test_fill_writes_numbers_and_scalars():

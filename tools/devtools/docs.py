@@ -16,6 +16,7 @@ where the source holds it between `// [docs:stream-launch]` and `// [/docs]` (`#
 Programs tools/*/generate.py write what else is generated; with --check they only name what is stale.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -50,6 +51,38 @@ def options_table() -> str:
         ["| variable | default | meaning |", "|---|---|---|"]
         + [f"| `{name}` | {default or 'unset'} | {meaning} |" for name, default, meaning in rows]
     )
+
+
+def ops_table() -> str:
+    """All operators: what their rows say, ATen's that they serve, and the functions of aclnn."""
+    program = (
+        "import json, torch_npu._C as c; print(json.dumps({'rows': c.operators(), 'served': c.served()}))"
+    )
+    listed = json.loads(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    )
+    aten, aclnn = ({name: [] for name, *_ in listed["rows"]} for _ in range(2))
+    for op, rows in sorted(listed["served"].items()):
+        for row in rows:
+            aten[row].append(op.removeprefix("aten::"))
+    functions = (ROOT / "tools" / "abi" / "aclnn_functions.tsv").read_text().splitlines()
+    for _, function, _, plan, *_ in (line.split("\t") for line in functions if not line.startswith("#")):
+        row = plan.split()[1]
+        if row not in aclnn:
+            raise SystemExit(f"./dev docs: {function} is of {row}, which is no operator of src/ops")
+        aclnn[row].append(function.removeprefix("aclnn"))
+
+    def code(names: list[str]) -> str:
+        return " ".join(f"`{name}`" for name in names)
+
+    lines = [
+        "| operator | computes | types | rules of types | error | ATen | aclnn |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, doc, dtypes, rules, error in listed["rows"]:
+        cells = (name, doc, " ".join(dtypes), rules, error or "none", code(aten[name]), code(aclnn[name]))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def acl_table() -> str:
@@ -94,6 +127,7 @@ def conformance_known_table() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "options": options_table,
+    "ops": ops_table,
     "acl": acl_table,
     "conformance": conformance_table,
     "conformance_known": conformance_known_table,

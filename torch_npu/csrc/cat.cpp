@@ -82,8 +82,8 @@ Results cat_out(Arguments arguments, OpCounter& counter) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  add_native(m, "cat", cat_new);
-  add_native(m, "cat.out", cat_out);
+  add_native(m, "cat", {"Copy"}, cat_new);
+  add_native(m, "cat.out", {"Copy"}, cat_out);
 }
 
 }  // namespace

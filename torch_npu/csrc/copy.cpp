@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
@@ -22,6 +23,7 @@
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/kernel_call.h"
+#include "torch_npu/csrc/native_op.h"
 #include "torch_npu/csrc/pinned.h"
 #include "torch_npu/csrc/sync_debug.h"
 #include "torch_npu/csrc/wait.h"
@@ -117,21 +119,15 @@ class CopyLayout {
   c10::SmallVector<int64_t, 6> sizes_, strides_[2];
 };
 
-/// The type of kernels with elements of that many bytes. Nothing where they have none.
-std::optional<DType> bits_of(size_t bytes) {
-  switch (bytes) {
-    case 1:
-      return DType::kI8;
-    case 2:
-      return DType::kI16;
-    case 4:
-      return DType::kI32;
-    case 8:
-      return DType::kI64;
-    default:
-      return std::nullopt;
-  }
-}
+/// An element as kernels move it that do not compute with it: words of at most 8 bytes, of which it has one
+/// or two.
+struct Words {
+  explicit Words(const Tensor& tensor)
+      : bytes(std::min<size_t>(tensor.element_size(), 8)), count(tensor.element_size() / bytes) {}
+  DType type() const { return anynpu::ops::bits_of(bytes); }
+
+  size_t bytes, count;
+};
 
 /// The copy as a kernel of our own; nothing where there is none for the types.
 std::optional<anynpu::ops::Launch> kernel_of_copy(const Tensor& source, const Tensor& target) {
@@ -141,13 +137,10 @@ std::optional<anynpu::ops::Launch> kernel_of_copy(const Tensor& source, const Te
   if (!same && !(from && to && plain)) return std::nullopt;
   CopyLayout layout(target, source);
   if (!same) return prepare_copy(layout.sizes(), layout.target(*to), layout.source(*from));
-  auto bits = bits_of(target.itemsize());
-  if (!bits && target.itemsize() == 16) {  // as two elements each
-    layout.add_innermost(2, 8);
-    bits = DType::kI64;
-  }
-  if (!bits) return std::nullopt;
-  return prepare_copy(layout.sizes(), layout.target(*bits), layout.source(*bits));
+  const Words words(target);
+  if (words.count != 1)
+    layout.add_innermost(static_cast<int64_t>(words.count), static_cast<int64_t>(words.bytes));
+  return prepare_copy(layout.sizes(), layout.target(words.type()), layout.source(words.type()));
 }
 
 /// Keeps host memory until the work that `stream` has by now is done.
@@ -243,24 +236,70 @@ bool repeats_one_byte(const Tensor& value, uint8_t* byte) {
   return std::all_of(bytes, bytes + value.itemsize(), [&](uint8_t other) { return other == bytes[0]; });
 }
 
-Tensor& fill_scalar_(Tensor& self, const Scalar& value) {
+/// Of a type of integers.
+int64_t integer_at(const std::byte* address, DType dtype) {
+  return anynpu::tile::visit(dtype, [&]<class T>(std::type_identity<T>) -> int64_t {
+    T integer = {};
+    std::memcpy(&integer, address, sizeof(T));
+    if constexpr (std::is_integral_v<T>) return int64_t{integer};
+    return 0;
+  });
+}
+
+/// Writes the bits of the first element of `value`, of the same type on the host, into every element.
+std::vector<anynpu::ops::Launch> kernels_of_fill(const Tensor& self, const Tensor& value) {
+  const Words words(self);
+  anynpu::ops::View view = view_of(self, words.type());
+  for (size_t d = 0; d < view.sizes.size(); ++d) {
+    if (view.strides[d] == 0) view.sizes[d] = 1;  // all of them are the one
+    view.strides[d] *= static_cast<int64_t>(words.count);
+  }
+  const auto* const bits = static_cast<const std::byte*>(value.const_data_ptr());
+  std::vector<anynpu::ops::Launch> launches;
+  for (size_t word = 0; word < words.count; ++word) {
+    const anynpu::ops::Iteration iteration({&view, 1});
+    const Operand number = {.dtype = words.type(),
+                            .number = integer_at(bits + word * words.bytes, words.type())};
+    launches.push_back(prepare_copy(iteration.sizes(), iteration.operands()[0], number));
+    view.data = static_cast<std::byte*>(view.data) + words.bytes;
+  }
+  return launches;
+}
+
+/// Writes the first element of `value`, of the same type on the host, into every element.
+Tensor& fill(Tensor& self, Tensor value) {
   static OpCounter& counter = op_counter("aten::fill_");
-  // Raises here, and not in the stream, where the type cannot hold the value. PyTorch has other rules for one
-  // element than for more.
-  const Tensor converted =
-      at::full({self.numel() == 1 ? 1 : 2}, value, at::device(at::kCPU).dtype(self.scalar_type()));
   if (self.numel() == 0) return self;
   counter.count_native();
+  if (self.is_conj()) value = value.conj_physical();
+  if (self.is_neg()) value = value.neg();
   Stream& stream = current_runtime_stream(self.device());
   uint8_t byte = 0;
-  if (self.is_non_overlapping_and_dense() && repeats_one_byte(converted, &byte)) {
+  if (self.is_non_overlapping_and_dense() && repeats_one_byte(value, &byte)) {
     npu_call([&] { anynpu::fill_async(self.mutable_data_ptr(), byte, self.nbytes(), stream); });
   } else {
     const anynpu::TaskLabel label("fill", anynpu::TaskKind::kFill, self.nbytes());
-    launch_kernel(stream, anynpu::lane_for(kCopyWork * bytes_of(self)),
-                  [to = borrowed_alias(self, true), value] { to.fill_(value); });
+    for (anynpu::ops::Launch& launch : npu_call([&] { return kernels_of_fill(self, value); }))
+      launch_kernel(stream, std::move(launch));
   }
   return self;
+}
+
+Tensor& fill_scalar_(Tensor& self, const Scalar& value) {
+  // Raises here, and not in the stream, where the type cannot hold the value. PyTorch has other rules for one
+  // element than for more.
+  return fill(self,
+              at::full({self.numel() == 1 ? 1 : 2}, value, at::device(at::kCPU).dtype(self.scalar_type())));
+}
+
+/// By a tensor without dimensions, which is converted as copies are.
+Tensor& fill_tensor_(Tensor& self, const Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+              value.dim(), " dimensions.");
+  at::assert_no_internal_overlap(self);
+  if (value.device().is_cpu())
+    return fill(self, at::empty({}, value.options().dtype(self.scalar_type())).copy_(value));
+  return self.copy_(self.is_alias_of(value) ? value.clone() : value);
 }
 
 Tensor& zero_(Tensor& self) { return fill_scalar_(self, 0); }
@@ -271,8 +310,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_foreach_copy_", at::native::foreach_tensor_copy_list_kernel_slow_);  // also between devices
   m.impl("_lazy_clone", lazy_clone);
   m.impl("_local_scalar_dense", local_scalar_dense);
-  m.impl("copy_", copy_);
-  m.impl("fill_.Scalar", fill_scalar_);
+  add_whole(m, "copy_", {"Copy"}, copy_);
+  add_whole(m, "fill_.Scalar", {"Copy"}, fill_scalar_);
+  add_whole(m, "fill_.Tensor", {"Copy"}, fill_tensor_);
   m.impl("zero_", zero_);
 }
 

@@ -44,8 +44,8 @@ Literal number_in(const Tensor& tensor, DType compute) {
   });
 }
 
-/// The type that operands are promoted to; nothing where one is of a type without kernels.
-std::optional<c10::ScalarType> promoted_type(const Elementwise& op, at::ArrayRef<Tensor> operands) {
+/// The common type of operands; nothing where one is of a type without kernels.
+std::optional<c10::ScalarType> common_type(const Elementwise& op, at::ArrayRef<Tensor> operands) {
   at::native::ResultTypeState promoted = {};
   for (size_t i = 0; i < operands.size(); ++i) {
     const Tensor& tensor = operands[i];
@@ -55,7 +55,17 @@ std::optional<c10::ScalarType> promoted_type(const Elementwise& op, at::ArrayRef
     if (!op.promotes && tensor.scalar_type() != operands[0].scalar_type()) return std::nullopt;
     promoted = at::native::update_result_type_state(tensor, promoted);
   }
-  return at::native::result_type(promoted);
+  const c10::ScalarType type = at::native::result_type(promoted);
+  const bool floats = op.gives_floats && c10::isIntegralType(type, /*includeBool=*/true);
+  return floats ? c10::typeMetaToScalarType(c10::get_default_dtype()) : type;
+}
+
+/// Whether the row has kernels for the type: where numbers are among the operands, for those too.
+bool has_kernels(const Elementwise& op, at::ArrayRef<Tensor> operands, DType common) {
+  const bool number = std::any_of(operands.begin(), operands.end(), [](const Tensor& operand) {
+    return operand.unsafeGetTensorImpl()->is_wrapped_number();
+  });
+  return op.dtypes.contains(common) && (!number || op.with_number.contains(common));
 }
 
 /// A value without dimensions that is converted to `common` without PyTorch's checks of its range having
@@ -83,7 +93,8 @@ bool accepts_others(const Elementwise& op, at::ArrayRef<Tensor> operands, DType 
 
 bool accepts_result(const Elementwise& op, const Tensor& result, c10::ScalarType type) {
   if (!result.defined() || !dtype_of(result.scalar_type())) return false;
-  return (op.casts || result.scalar_type() == (op.compares ? at::kBool : type)) &&
+  const bool casts = op.casts && c10::canCast(type, result.scalar_type());
+  return (casts || result.scalar_type() == (op.compares ? at::kBool : type)) &&
          at::has_internal_overlap(result) != at::MemOverlap::Yes;
 }
 
@@ -104,7 +115,7 @@ void build(at::TensorIterator& iterator, const Elementwise& op, const Elementwis
   if (op.masks != 0 || op.follows != 0) {
     config.check_all_same_dtype(false).declare_static_dtype(type);
   } else {
-    config.promote_inputs_to_common_dtype(true);
+    config.promote_inputs_to_common_dtype(true).promote_integer_inputs_to_float(op.gives_floats);
     if (op.compares) {
       if (arguments.results.empty()) config.declare_static_dtype(at::kBool);
     } else {
@@ -117,9 +128,10 @@ void build(at::TensorIterator& iterator, const Elementwise& op, const Elementwis
 }  // namespace
 
 bool ElementwisePlan::make(const Elementwise& op, const Arguments& arguments) {
-  const auto type = promoted_type(op, arguments.operands);
+  const auto type = common_type(op, arguments.operands);
   const auto common = type ? dtype_of(*type) : std::nullopt;
-  if (!common || !op.dtypes.contains(*common) || !accepts_others(op, arguments.operands, *common))
+  if (!common || !has_kernels(op, arguments.operands, *common) ||
+      !accepts_others(op, arguments.operands, *common))
     return false;
   for (const Tensor& result : arguments.results)
     if (!accepts_result(op, result, *type)) return false;

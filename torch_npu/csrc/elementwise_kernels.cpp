@@ -177,7 +177,8 @@ bool register_elementwise(torch::Library& aten, const c10::OperatorHandle& op) {
   auto signature = Signature::of(*row->second, op.schema());
   // A composite of one tensor calls an operator that has a kernel; one of lists calls it for each tensor.
   if (!signature || (!signature->lists && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU))) return false;
-  add_native(aten, c10::toString(op.operator_name()), ElementwiseKernel(*row->second, std::move(*signature)));
+  add_native(aten, c10::toString(op.operator_name()), {row->second->name},
+             ElementwiseKernel(*row->second, std::move(*signature)));
   return true;
 }
 

@@ -206,17 +206,17 @@ Results index_add_out(Arguments a, OpCounter& counter) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  add_native(m, "embedding_dense_backward", embedding_backward);
-  add_native(m, "gather", gather);
-  add_native(m, "gather.out", gather_out);
-  add_native(m, "index_add", index_add);
-  add_native(m, "index_add.out", index_add_out);
-  add_native(m, "index_add_", index_add_in_place);
-  add_native(m, "index_select", index_select);
-  add_native(m, "index_select.out", index_select_out);
-  add_native(m, "scatter_add", scatter_add);
-  add_native(m, "scatter_add.out", scatter_add_out);
-  add_native(m, "scatter_add_", scatter_add_in_place);
+  add_native(m, "embedding_dense_backward", {"EmbeddingDenseBackward"}, embedding_backward);
+  add_native(m, "gather", {"Gather"}, gather);
+  add_native(m, "gather.out", {"Gather"}, gather_out);
+  add_native(m, "index_add", {"IndexAdd"}, index_add);
+  add_native(m, "index_add.out", {"IndexAdd"}, index_add_out);
+  add_native(m, "index_add_", {"IndexAdd"}, index_add_in_place);
+  add_native(m, "index_select", {"IndexSelect"}, index_select);
+  add_native(m, "index_select.out", {"IndexSelect"}, index_select_out);
+  add_native(m, "scatter_add", {"ScatterAdd"}, scatter_add);
+  add_native(m, "scatter_add.out", {"ScatterAdd"}, scatter_add_out);
+  add_native(m, "scatter_add_", {"ScatterAdd"}, scatter_add_in_place);
 }
 
 }  // namespace

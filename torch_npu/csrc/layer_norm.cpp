@@ -116,8 +116,9 @@ Results layer_norm_backward(Arguments arguments, OpCounter& counter) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  add_native(m, "native_layer_norm", layer_norm);
-  add_native(m, "native_layer_norm_backward", layer_norm_backward);
+  add_native(m, "native_layer_norm", {"LayerNorm"}, layer_norm);
+  add_native(m, "native_layer_norm_backward", {"LayerNormBackward", "LayerNormBackwardAffine"},
+             layer_norm_backward);
 }
 
 }  // namespace

@@ -249,7 +249,7 @@ bool register_lines(torch::Library& aten, const c10::OperatorHandle& op) {
     if (!names(row)) continue;
     auto signature = Signature::of(row, op.schema());
     if (!signature) continue;
-    add_native(aten, c10::toString(op.operator_name()), LineKernel(row, std::move(*signature)));
+    add_native(aten, c10::toString(op.operator_name()), {row.name}, LineKernel(row, std::move(*signature)));
     return true;
   }
   return false;

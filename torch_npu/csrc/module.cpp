@@ -8,6 +8,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "base/options.h"
+#include "ops/catalog.h"
 #include "runtime/device.h"
 #include "torch_npu/csrc/allocator_settings.h"
 #include "torch_npu/csrc/counters.h"
@@ -15,6 +16,7 @@
 #include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/guard.h"
+#include "torch_npu/csrc/native_op.h"
 #include "torch_npu/csrc/sharing.h"
 #include "torch_npu/csrc/sync_debug.h"
 #include "torch_npu/csrc/wait.h"
@@ -167,6 +169,31 @@ void bind_fallback(py::module& m) {
   m.def("reset_counters", &reset_counters);
 }
 
+void bind_operators(py::module& m) {
+  m.def(
+      "operators",
+      [] {
+        py::list operators;
+        for (const anynpu::ops::Entry& entry : anynpu::ops::catalog()) {
+          py::list dtypes;
+          for (int i = 0; i < anynpu::tile::kDTypes; ++i)
+            if (const auto dtype = static_cast<anynpu::tile::DType>(i); entry.dtypes.contains(dtype))
+              dtypes.append(anynpu::tile::name_of(dtype));
+          operators.append(py::make_tuple(entry.name, entry.doc, dtypes, entry.types, entry.error));
+        }
+        return operators;
+      },
+      "The operators of src/ops: name, what it computes, types, rules of types, error.");
+  m.def(
+      "served",
+      [] {
+        py::dict rows;
+        for (const Served& op : served()) rows[py::str(op.op)] = op.rows;
+        return rows;
+      },
+      "The operators of ATen that kernels of our own serve, and the names of their operators of src/ops.");
+}
+
 }  // namespace
 }  // namespace torch_npu
 
@@ -178,6 +205,7 @@ PYBIND11_MODULE(_C, m) {
   torch_npu::bind_devices(m);
   torch_npu::bind_memory(m);
   torch_npu::bind_fallback(m);
+  torch_npu::bind_operators(m);
   torch_npu::bind_events(m);
   torch_npu::bind_sharing(m);
   m.def("default_generator", torch::wrap_pybind_function([](int device) {

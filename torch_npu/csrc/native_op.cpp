@@ -36,8 +36,14 @@ class NativeOp : public c10::OperatorKernel {
 
 }  // namespace
 
-void add_native(torch::Library& aten, const std::string& name, NativeKernel kernel) {
+std::vector<Served>& served() {
+  static auto* all = new std::vector<Served>;
+  return *all;
+}
+
+void add_native(torch::Library& aten, const std::string& name, Rows rows, NativeKernel kernel) {
   const std::string full = name.starts_with("aten::") ? name : "aten::" + name;
+  served().push_back({full, std::move(rows)});
   aten.impl(full.c_str(),
             torch::CppFunction::makeFromBoxedFunctor(std::make_unique<NativeOp>(std::move(kernel), full)));
 }

@@ -8,6 +8,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ops/iteration.h"
@@ -21,9 +23,26 @@ using Arguments = at::ArrayRef<c10::IValue>;
 using Results = std::optional<c10::SmallVector<c10::IValue, 3>>;
 using NativeKernel = std::function<Results(Arguments, OpCounter&)>;
 
-/// Makes `kernel` that of ATen's operator `name`, perhaps with its overload's name, on npu; calls that it
-/// gives nothing for go to the fallback as they came.
-void add_native(torch::Library& aten, const std::string& name, NativeKernel kernel);
+/// Names of rows of src/ops.
+using Rows = std::vector<std::string_view>;
+
+/// Makes `kernel`, which launches kernels of these rows, that of ATen's operator `name`, perhaps with its
+/// overload's name, on npu; calls that it gives nothing for go to the fallback as they came.
+void add_native(torch::Library& aten, const std::string& name, Rows rows, NativeKernel kernel);
+
+/// The operators of ATen that kernels of rows serve, with their overloads' names.
+struct Served {
+  std::string op;
+  Rows rows;
+};
+std::vector<Served>& served();
+
+/// add_native() of a function with the operator's own arguments, which serves all calls.
+template <class Function>
+void add_whole(torch::Library& aten, const char* name, Rows rows, Function* function) {
+  aten.impl(name, function);
+  served().push_back({std::string("aten::") + name, std::move(rows)});
+}
 
 /// Enqueues launches on the current stream of the device of `on`, as tasks of that operator.
 void enqueue_native(std::vector<anynpu::ops::Launch> launches, const at::Tensor& on, OpCounter& counter);

@@ -87,8 +87,8 @@ Results fused_adam(Arguments arguments, OpCounter& counter) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, aten) {
-  add_native(aten, "_fused_adam_", fused_adam<0>);
-  add_native(aten, "_fused_adamw_", fused_adam<1>);
+  add_native(aten, "_fused_adam_", {"Adam", "Amsgrad"}, fused_adam<0>);
+  add_native(aten, "_fused_adamw_", {"Adam", "Amsgrad"}, fused_adam<1>);
 }
 
 }  // namespace

@@ -93,7 +93,8 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::op
   static OpCounter& counter = op_counter("aten::native_dropout");
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   const auto bools = input.options().dtype(at::kBool);
-  if (input.numel() == 0 || !train.value_or(true)) return {input.clone(), at::ones_like(input, bools)};
+  if (input.numel() == 0) return {input.clone(), at::ones_like(input)};  // as PyTorch CPU has it
+  if (!train.value_or(true)) return {input.clone(), at::ones_like(input, bools)};
   if (p == 1) return {at::zeros_like(input), at::zeros_like(input, bools)};
   if (!is_computed(input)) {
     Tensor mask = at::empty_like(input, bools).bernoulli_(1 - p);
@@ -108,9 +109,9 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::op
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_dropout", native_dropout);
-  add_native(m, "uniform_", uniform);
-  add_native(m, "bernoulli_.float", bernoulli);
+  add_whole(m, "native_dropout", {"Dropout"}, native_dropout);
+  add_native(m, "uniform_", {"Uniform"}, uniform);
+  add_native(m, "bernoulli_.float", {"Bernoulli"}, bernoulli);
 }
 
 }  // namespace

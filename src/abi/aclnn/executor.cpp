@@ -56,7 +56,9 @@ Bound bound(const Argument& argument) {
       [&]<class T>(const T& value) {
         if constexpr (std::is_pointer_v<T>)
           if (value == nullptr && std::string_view(name).ends_with("Optional")) return;
-        if constexpr (std::is_same_v<T, const aclTensor*>) {
+        if constexpr (std::is_same_v<T, const aclTensorList*>) {
+          // its members are arguments
+        } else if constexpr (std::is_same_v<T, const aclTensor*>) {
           made.value = bound_tensor(object(value, name), name);
         } else if constexpr (std::is_same_v<T, const aclScalar*>) {
           made.value = number_of(*object(value, name), name);
@@ -77,7 +79,15 @@ Bound bound(const Argument& argument) {
 
 Call bound(const Operator& op, std::initializer_list<Argument> arguments) {
   Call call = {op, {}};
-  for (const Argument& argument : arguments) call.arguments.push_back(bound(argument));
+  for (const Argument& argument : arguments) {
+    const char* const name = argument.name();
+    if (const auto* const list = std::get_if<const aclTensorList*>(&argument.value())) {
+      for (const aclTensor* member : object(*list, name)->values)
+        call.arguments.push_back({name, true, argument.written(), bound_tensor(object(member, name), name)});
+    } else {
+      call.arguments.push_back(bound(argument));
+    }
+  }
   return call;
 }
 

@@ -20,8 +20,8 @@ namespace anynpu::aclnn {
 /// An argument of an operator as the C function got it. What it points to is read by prepare().
 class Argument {
  public:
-  using Value = std::variant<const aclTensor*, const aclScalar*, const aclIntArray*, const aclBoolArray*,
-                             const char*, int64_t, double, bool, aclDataType>;
+  using Value = std::variant<const aclTensor*, const aclTensorList*, const aclScalar*, const aclIntArray*,
+                             const aclBoolArray*, const char*, int64_t, double, bool, aclDataType>;
   template <class T>
   Argument(const char* name, T value)  // NOLINT(google-explicit-constructor): generated code lists them
       : name_(name), value_(value), written_(std::is_same_v<T, aclTensor*>) {}
@@ -43,7 +43,8 @@ struct BoundTensor {
   int64_t offset;  ///< of its first element in its storage, in bytes
 };
 
-/// An argument that was read. Absent where its name ends in Optional and it was null.
+/// An argument that was read, or a member of a list of tensors. Absent where its name ends in Optional and it
+/// was null.
 struct Bound {
   const char* name;
   bool is_tensor, written;

@@ -18,14 +18,6 @@ using ops::View;
 using tile::DType;
 using tile::Literal;
 
-const Elementwise& row_of(std::string_view aclnn) {
-  const auto rows = ops::elementwise_ops();
-  const auto found =
-      std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.aclnn == aclnn; });
-  require(found != rows.end(), ErrorCode::kInternal, "no operator is aclnn", aclnn);
-  return *found;
-}
-
 /// What the arguments of a call are to its operator.
 struct Roles {
   std::vector<const Bound*> operands, numbers;
@@ -80,7 +72,7 @@ DType common_type(const Elementwise& op, const Roles& roles) {
       check(view.dtype == DType::kBool || view.dtype == DType::kU8, operand.name, " has type ",
             name_of(view.dtype), "; bool and u8 are accepted");
   }
-  const DType common = ops::promoted(promotables);
+  const DType common = ops::common_type(op, ops::promoted(promotables));
   check(op.dtypes.contains(common), "the operands have common type ", name_of(common), "; accepted are ",
         NamesOf{op.dtypes});
   return common;
@@ -121,13 +113,14 @@ Launches fill(const Bound& result, const Number& value) {
   const ops::Operand operands[] = {
       iteration.operands()[0],
       {.dtype = ops::compute_type(out.dtype), .number = operand_number(value, out.dtype)}};
-  return {prepare(ops::ElementwiseCall{row_of("Copy"), 0, out.dtype, iteration.sizes(), operands, {}})};
+  return {prepare(
+      ops::ElementwiseCall{ops::elementwise_op("Copy"), 0, out.dtype, iteration.sizes(), operands, {}})};
 }
 
 }  // namespace
 
 Launches plan_elementwise(const Call& call, Workspace&) {
-  const Elementwise& op = row_of(call.op.name);
+  const Elementwise& op = ops::elementwise_op(call.op.name);
   const Roles roles(op, call);
   const Bound& result = *roles.result;
   const View& out = result.view();

@@ -1,6 +1,7 @@
 // Operators that move data by indices, and random ones.
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "abi/aclnn/plans.h"
@@ -8,6 +9,7 @@
 #include "abi/aclnn/status.h"
 #include "ops/copy.h"
 #include "ops/indexing.h"
+#include "ops/promotion.h"
 #include "ops/random.h"
 
 namespace anynpu::aclnn {
@@ -45,7 +47,62 @@ void check_fits(const Bound& index, const Bound& tensor, size_t dim) {
         Listed{tensor.view().sizes}, ", the shape of ", tensor.name, ", is accepted beside dimension ", dim);
 }
 
+/// The first `dims` dimensions of `view` as one: of a copy, where they have no one stride.
+View flattened(const View& view, size_t dims, Workspace& workspace, Launches& copies) {
+  if (const auto made = view.merged(0, dims)) return *made;
+  const View copy = ops::temporary(workspace.taker(), view.dtype, view.sizes);
+  copies.push_back(ops::prepare_copy(copy, view));
+  return *copy.merged(0, dims);
+}
+
+ops::Launch zeros(const View& view) {
+  const ops::Iteration iteration({&view, 1});
+  return ops::prepare_copy(iteration.sizes(), iteration.operands()[0], {.dtype = view.dtype, .number = 0.0});
+}
+
+/// An empty vector goes with tensors of any shape.
+bool is_skipped(const View& view) { return view.sizes.size() == 1 && view.sizes[0] == 0; }
+
 }  // namespace
+
+Launches plan_cat(const Call& call, Workspace&) {
+  const size_t count = call.arguments.size() - 2;
+  const Bound &dimension = call[count], &out = call[count + 1];
+  check(count != 0, "tensors has no members; 1 and more are accepted");
+  std::vector<View> views;
+  views.reserve(count);
+  for (size_t i = 0; i < count; ++i) views.push_back(call[i].view());
+  const DType common = ops::promoted(views);
+  check(ops::can_cast(common, out.view().dtype), "the result has type ", name_of(common), ", which ",
+        out.name, " of type ", name_of(out.view().dtype), " cannot take");
+  std::erase_if(views, is_skipped);
+  if (views.empty()) {
+    check_shape(out, std::array<int64_t, 1>{0});
+    return {};
+  }
+  const size_t dim = dim_of(dimension, views[0].sizes.size());
+  auto sizes = views[0].sizes;
+  check(!sizes.empty(), call[0].name, " has a member without dimensions; 1 and more are accepted");
+  int64_t joined = 0;
+  for (const View& view : views) {
+    auto expected = view.sizes;
+    if (expected.size() == sizes.size()) expected[dim] = sizes[dim];
+    check(expected == sizes, call[0].name, " has members of shapes ", Listed{sizes}, " and ",
+          Listed{view.sizes}, "; the same but for dimension ", dim, " are accepted");
+    joined += view.sizes[dim];
+  }
+  sizes[dim] = joined;
+  check_shape(out, sizes);
+  Launches launches;
+  View part = out.view();
+  for (const View& view : views) {
+    part.sizes = view.sizes;
+    if (view.elements() != 0) launches.push_back(ops::prepare_copy(part, view));
+    part.data = static_cast<std::byte*>(part.data) +
+                view.sizes[dim] * part.strides[dim] * static_cast<int64_t>(tile::size_of(part.dtype));
+  }
+  return launches;
+}
 
 Launches plan_index_select(const Call& call, Workspace&) {
   static const ops::IndexingOp& op = ops::indexing_op("IndexSelect");
@@ -107,17 +164,42 @@ Launches plan_embedding(const Call& call, Workspace& workspace) {
   check_shape(call[2], sizes);
   check_type(call[2], tile::DTypes(weight.dtype));
   if (out.elements() == 0) return {};
-  Launches launches, after;
-  const auto flat = [&](const View& view, size_t dims, bool written) {
-    if (const auto made = view.merged(0, dims)) return *made;
-    const View other = ops::temporary(workspace.taker(), view.dtype, view.sizes);
-    (written ? after : launches)
-        .push_back(written ? ops::prepare_copy(view, other) : ops::prepare_copy(other, view));
-    return *other.merged(0, dims);
-  };
-  const View rows = flat(out, index.sizes.size(), true), at = flat(index, index.sizes.size(), false);
+  Launches launches;
+  const View at = flattened(index, index.sizes.size(), workspace, launches);
+  const auto merged = out.merged(0, index.sizes.size());
+  const View whole = merged ? out : ops::temporary(workspace.taker(), out.dtype, out.sizes);
+  const View rows = *whole.merged(0, index.sizes.size());
   launches.push_back(prepare(ops::IndexingCall{op, 0, weight, spread(at, 0, rows.sizes), rows}));
-  for (ops::Launch& launch : after) launches.push_back(std::move(launch));
+  if (!merged) launches.push_back(ops::prepare_copy(out, whole));
+  return launches;
+}
+
+Launches plan_embedding_backward(const Call& call, Workspace& workspace) {
+  static const ops::IndexingOp& op = ops::indexing_op("EmbeddingDenseBackward");
+  const View &grad = call[0].view(), &index = indices(call[1]), &out = call[5].view();
+  check_type(call[0], ops::kAllFloats);
+  check_type(call[5], tile::DTypes(grad.dtype));
+  require(!std::get<bool>(call[4].value), ErrorCode::kUnsupported, "not supported: ", call[4].name,
+          " is true; false is accepted");
+  const int64_t rows = std::get<int64_t>(call[2].value);
+  check(rows >= 0, call[2].name, " is ", rows, "; 0 and more are accepted");
+  auto sizes = index.sizes;
+  const int64_t length = grad.sizes.empty() ? 0 : grad.sizes.back();
+  sizes.push_back(length);
+  check_shape(call[0], sizes);
+  check_shape(call[5], std::array{rows, length});
+  if (out.elements() == 0) return {};
+  const DType sum = ops::compute_type(out.dtype);
+  const View sums = sum == out.dtype ? out : ops::temporary(workspace.taker(), sum, out.sizes);
+  Launches launches;
+  launches.push_back(zeros(sums));
+  if (index.elements() != 0) {
+    const View values = flattened(grad, index.sizes.size(), workspace, launches),
+               at = flattened(index, index.sizes.size(), workspace, launches);
+    launches.push_back(prepare(ops::IndexingCall{op, 0, sums, spread(at, 0, values.sizes), values,
+                                                 std::get<int64_t>(call[3].value)}));
+  }
+  if (sum != out.dtype) launches.push_back(ops::prepare_copy(out, sums));
   return launches;
 }
 

@@ -4,7 +4,7 @@
 
 namespace anynpu::aclnn {
 
-/// Of a row of ops::elementwise_ops(), by the name that it has for aclnn. The first tensors and scalars are
+/// Of a row of ops::elementwise_ops(). The first tensors and scalars are
 /// its operands, further scalars and numbers what the row says; a tensor that is written is the result.
 Launches plan_elementwise(const Call& call, Workspace& workspace);
 /// (selfRef), (selfRef) and (selfRef, value): one number in all elements.
@@ -24,6 +24,8 @@ Launches plan_layer_norm(const Call& call, Workspace& workspace);
 /// (gradOut, input, normalizedShape, mean, rstd, weight, bias, outputMask, gradients of input, weight, bias)
 Launches plan_layer_norm_backward(const Call& call, Workspace& workspace);
 
+/// (tensors..., dim, out)
+Launches plan_cat(const Call& call, Workspace& workspace);
 /// (self, dim, index, out)
 Launches plan_index_select(const Call& call, Workspace& workspace);
 /// (self, dim, index, out)
@@ -32,6 +34,8 @@ Launches plan_gather(const Call& call, Workspace& workspace);
 Launches plan_scatter_add(const Call& call, Workspace& workspace);
 /// (weight, indices, out)
 Launches plan_embedding(const Call& call, Workspace& workspace);
+/// (gradOutput, indices, numWeights, paddingIdx, scaleGradByFreq, out)
+Launches plan_embedding_backward(const Call& call, Workspace& workspace);
 /// (selfRef, from, to, seed, offset)
 Launches plan_uniform(const Call& call, Workspace& workspace);
 

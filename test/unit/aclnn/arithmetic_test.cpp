@@ -1,18 +1,29 @@
 #include <cmath>
 #include <limits>
 
+#include "aclnnop/aclnn_abs.h"
 #include "aclnnop/aclnn_addcdiv.h"
 #include "aclnnop/aclnn_addcmul.h"
+#include "aclnnop/aclnn_bitwise_and_tensor.h"
+#include "aclnnop/aclnn_bitwise_or_tensor.h"
+#include "aclnnop/aclnn_bitwise_xor_scalar.h"
+#include "aclnnop/aclnn_ceil.h"
 #include "aclnnop/aclnn_div.h"
 #include "aclnnop/aclnn_eq_scalar.h"
 #include "aclnnop/aclnn_eq_tensor.h"
 #include "aclnnop/aclnn_exp.h"
 #include "aclnnop/aclnn_fill_scalar.h"
+#include "aclnnop/aclnn_floor.h"
 #include "aclnnop/aclnn_ge_scalar.h"
 #include "aclnnop/aclnn_gt_tensor.h"
+#include "aclnnop/aclnn_is_finite.h"
 #include "aclnnop/aclnn_le_tensor.h"
 #include "aclnnop/aclnn_lerp.h"
 #include "aclnnop/aclnn_log.h"
+#include "aclnnop/aclnn_logical_and.h"
+#include "aclnnop/aclnn_logical_not.h"
+#include "aclnnop/aclnn_logical_or.h"
+#include "aclnnop/aclnn_logical_xor.h"
 #include "aclnnop/aclnn_lt_scalar.h"
 #include "aclnnop/aclnn_masked_fill_scalar.h"
 #include "aclnnop/aclnn_masked_fill_tensor.h"
@@ -117,6 +128,37 @@ TEST_F(AclnnArithmetic, Fills) {
   TestTensor two_numbers(DType::kF32, {2}, {1, 2});
   expect_failure(call(ANYNPU_PHASES(aclnnInplaceMaskedFillTensor), x, mask, two_numbers),
                  ACLNN_ERR_PARAM_INVALID, "value has shape [2]; [] is accepted");
+}
+
+TEST_F(AclnnArithmetic, AnswersWhatElementsAreAndCombinesTheirBits) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const TestTensor x(DType::kF16, {4}, {-1.5, 0, inf, -inf}), y(DType::kF16, {4}, {0, 0, 1, 2}),
+      out(DType::kF16, {4}), truth(DType::kBool, {4});
+  succeed(call(ANYNPU_PHASES(aclnnAbs), x, out));
+  expect_values(out, {1.5, 0, inf, inf});
+  succeed(call(ANYNPU_PHASES(aclnnCeil), x, out));
+  expect_values(out, {-1, 0, inf, -inf});
+  succeed(call(ANYNPU_PHASES(aclnnFloor), x, out));
+  expect_values(out, {-2, 0, inf, -inf});
+  succeed(call(ANYNPU_PHASES(aclnnIsFinite), x, truth));
+  expect_values(truth, {1, 1, 0, 0});
+  succeed(call(ANYNPU_PHASES(aclnnLogicalAnd), x, y, truth));
+  expect_values(truth, {0, 0, 1, 1});
+  succeed(call(ANYNPU_PHASES(aclnnLogicalOr), x, y, truth));
+  expect_values(truth, {1, 0, 1, 1});
+  succeed(call(ANYNPU_PHASES(aclnnLogicalXor), x, y, truth));
+  expect_values(truth, {1, 0, 0, 0});
+  succeed(call(ANYNPU_PHASES(aclnnInplaceLogicalNot), x));
+  expect_values(x, {0, 1, 0, 0});
+  const TestTensor a(DType::kI16, {4}, {6, -1, 255, 0}), b(DType::kI32, {4}, {3, 7, 256, 9}),
+      bits(DType::kI32, {4});
+  succeed(call(ANYNPU_PHASES(aclnnBitwiseAndTensor), a, b, bits));
+  expect_values(bits, {2, 7, 0, 0});
+  succeed(call(ANYNPU_PHASES(aclnnBitwiseOrTensor), a, b, bits));
+  expect_values(bits, {7, -1, 511, 9});
+  succeed(call(ANYNPU_PHASES(aclnnBitwiseXorScalar), a, TestScalar(int64_t{3}), bits));
+  expect_values(bits, {5, -4, 252, 3});
+  EXPECT_EQ(call(ANYNPU_PHASES(aclnnBitwiseAndTensor), y, a, out), ACLNN_ERR_PARAM_INVALID);
 }
 
 }  // namespace

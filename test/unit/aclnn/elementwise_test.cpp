@@ -1,7 +1,5 @@
 #include "ops/elementwise.h"
 
-#include <dlfcn.h>
-
 #include <functional>
 #include <limits>
 
@@ -26,17 +24,6 @@ class AclnnElementwise : public AclnnTest {};
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(),
                  kInfinity = std::numeric_limits<double>::infinity();
-
-TEST_F(AclnnElementwise, EveryRowWithANameHasItsFunctions) {
-  for (const ops::Elementwise& row : ops::elementwise_ops()) {
-    if (row.aclnn.empty()) continue;
-    bool found = false;
-    for (const char* prefix : {"aclnn", "aclnnInplace"})
-      for (const char* suffix : {"", "s", "Tensor"})
-        found = found || dlsym(RTLD_DEFAULT, concat(prefix, row.aclnn, suffix).c_str()) != nullptr;
-    EXPECT_TRUE(found) << row.aclnn;
-  }
-}
 
 TEST_F(AclnnElementwise, AddsAllTypesAtAllStrides) {
   const unsigned seed = std::random_device()();

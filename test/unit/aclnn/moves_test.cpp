@@ -1,4 +1,9 @@
+#include <array>
+#include <span>
+
+#include "aclnnop/aclnn_cat.h"
 #include "aclnnop/aclnn_embedding.h"
+#include "aclnnop/aclnn_embedding_dense_backward.h"
 #include "aclnnop/aclnn_gather.h"
 #include "aclnnop/aclnn_index_select.h"
 #include "aclnnop/aclnn_scatter_add.h"
@@ -32,6 +37,37 @@ TEST_F(AclnnMoves, AddWhereIndicesSay) {
     expect_values(out, {15, 20, 30, 40, 54, 60});
     succeed(call(ANYNPU_PHASES(aclnnScatterAdd), self, 0, index, source, self));
     expect_values(self, {15, 20, 30, 40, 54, 60});
+  }
+}
+
+TEST_F(AclnnMoves, JoinListsOfTensors) {
+  const TestTensor a(DType::kF16, {2, 1}, {1, 2}), b(DType::kI32, {2, 2}, {3, 4, 5, 6}),
+      none(DType::kF16, {0}), out(DType::kF32, {2, 3});
+  const aclTensor* const members[] = {a, none, b};
+  const auto join = [&](std::span<const aclTensor* const> given, int64_t dim, aclTensor* result) {
+    const aclTensorList* const list = aclCreateTensorList(given.data(), given.size());
+    return call(ANYNPU_PHASES(aclnnCat), list, dim, result);  // members are the test's: the list is left
+  };
+  succeed(join(members, -1, out));
+  expect_values(out, {1, 3, 4, 2, 5, 6});
+  EXPECT_EQ(join(members, 0, out), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_EQ(
+      std::string(aclGetRecentErrMsg()),
+      "aclnnCatGetWorkspaceSize failed (161002, ACLNN_ERR_PARAM_INVALID): tensors has members of shapes "
+      "[2, 1] and [2, 2]; the same but for dimension 0 are accepted");
+  EXPECT_EQ(join({}, 0, out), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_EQ(join(std::array<const aclTensor*, 2>{a, nullptr}, 0, out), ACLNN_ERR_PARAM_NULLPTR);
+  EXPECT_EQ(call(ANYNPU_PHASES(aclnnCat), nullptr, int64_t{0}, out), ACLNN_ERR_PARAM_NULLPTR);
+}
+
+TEST_F(AclnnMoves, GiveTheGradientOfAnEmbedding) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kF64}) {
+    const TestTensor grad(dtype, {2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}),
+        index(DType::kI32, {2, 2}, {2, 0, 2, 1}), out(dtype, {4, 2});
+    succeed(call(ANYNPU_PHASES(aclnnEmbeddingDenseBackward), grad, index, 4, 1, false, out));
+    expect_values(out, {3, 4, 0, 0, 6, 8, 0, 0});
+    EXPECT_EQ(call(ANYNPU_PHASES(aclnnEmbeddingDenseBackward), grad, index, 4, 1, true, out),
+              ACL_ERROR_FEATURE_UNSUPPORTED);
   }
 }
 
