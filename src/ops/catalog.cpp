@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "ops/cube/gemm.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/lines.h"
@@ -88,6 +89,8 @@ std::vector<Entry> catalog() {
   for (const LineOp& op : line_ops()) entries.push_back(entry(op));
   for (const IndexingOp& op : indexing_ops()) entries.push_back(entry(op));
   for (const RandomOp& op : random_ops()) entries.push_back(entry(op));
+  entries.push_back({"Gemm", "products of matrices, and a multiple of a tensor added to them", kProductTypes,
+                     "operands have one type", "what rounding each sum adds up to"});
   return entries;
 }
 

@@ -17,15 +17,11 @@ using anynpu::ops::Formula;
 using anynpu::ops::formula;
 using anynpu::ops::GemmCall;
 using anynpu::ops::View;
-using anynpu::tile::DType;
 using at::Tensor;
-
-/// Types that PyTorch has products of on the CPU, and kernels of ours compute.
-constexpr anynpu::tile::DTypes kTypes(DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI32);
 
 bool is_computed(const Tensor& left, const Tensor& right) {
   const auto dtype = dtype_of(left.scalar_type());
-  return dtype && kTypes.contains(*dtype) && left.scalar_type() == right.scalar_type() &&
+  return dtype && anynpu::ops::kProductTypes.contains(*dtype) && left.scalar_type() == right.scalar_type() &&
          left.device() == right.device();
 }
 
@@ -107,14 +103,19 @@ Results of_three(Arguments arguments, OpCounter& counter) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, aten) {
-  for (const char* name : {"mm", "mm.out"}) add_native(aten, name, of_two<2>);
-  for (const char* name : {"bmm", "bmm.out"}) add_native(aten, name, of_two<3>);
-  add_native(aten, "addmm", of_three<2, Writes::kNew>);
-  add_native(aten, "addmm_", of_three<2, Writes::kSelf>);
-  add_native(aten, "addmm.out", of_three<2, Writes::kOut>);
-  add_native(aten, "baddbmm", of_three<3, Writes::kNew>);
-  add_native(aten, "baddbmm_", of_three<3, Writes::kSelf>);
-  add_native(aten, "baddbmm.out", of_three<3, Writes::kOut>);
+  const auto add = [&](const char* name, NativeKernel kernel) {
+    add_native(aten, name, {"Gemm"}, std::move(kernel));
+  };
+  add("mm", of_two<2>);
+  add("mm.out", of_two<2>);
+  add("bmm", of_two<3>);
+  add("bmm.out", of_two<3>);
+  add("addmm", of_three<2, Writes::kNew>);
+  add("addmm_", of_three<2, Writes::kSelf>);
+  add("addmm.out", of_three<2, Writes::kOut>);
+  add("baddbmm", of_three<3, Writes::kNew>);
+  add("baddbmm_", of_three<3, Writes::kSelf>);
+  add("baddbmm.out", of_three<3, Writes::kOut>);
 }
 
 }  // namespace torch_npu

@@ -27,6 +27,9 @@ struct GemmCall {
 /// How many products a block of a sum has.
 inline constexpr int64_t kDepth = 256;
 
+/// Types of matrices that there are products of, of their own type.
+inline constexpr DTypes kProductTypes(DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI32);
+
 /// The type of the sums of products of elements of that type. Raises kInvalidArgument where there are no
 /// products of it.
 DType sum_type(DType dtype);

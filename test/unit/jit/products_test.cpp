@@ -23,7 +23,7 @@ void expect_no_difference(const std::string& text, std::initializer_list<std::ar
     for (const auto& size : sizes) {
       const tile::Workload workload =
           tile::make_workload(kernel, {size.begin(), size.end()}, tile::Layout::kRandom, random);
-      std::vector<std::vector<std::byte>> expected, actual;
+      std::vector<tile::GuardedMemory> expected, actual;
       tile::interpret(kernel, workload.on_copies(expected));
       compiled->run(workload.on_copies(actual));
       EXPECT_EQ(tile::difference(workload, expected, actual), "")
