@@ -10,7 +10,7 @@
 namespace anynpu::ops {
 namespace {
 
-constexpr size_t kMostDims = 64;  // of a tensor, as PyTorch has it
+constexpr size_t kMostDims = 64;  // of two elements or more: no tensor has more
 
 }  // namespace
 
@@ -103,10 +103,11 @@ Iteration::Iteration(std::span<const View> views, std::optional<size_t> along) {
   numbers_.resize(most * (views.size() + 1));
   std::array<size_t, kMostDims> order;
   size_t count = 0;
-  require(first.sizes.size() <= order.size(), ErrorCode::kInvalidArgument, "a tensor of ", first.sizes.size(),
-          " dimensions; up to ", order.size(), " are accepted");
-  for (size_t d = first.sizes.size(); d-- > 0;)
-    if (first.sizes[d] != 1 && d != along) order[count++] = d;
+  for (size_t d = first.sizes.size(); d-- > 0;) {
+    if (first.sizes[d] == 1 || d == along) continue;
+    require(count < order.size(), ErrorCode::kInternal, "more elements than 64 bits count");
+    order[count++] = d;
+  }
   const auto inner = [&](size_t a, size_t b) {
     for (const View& view : views)
       if (view.strides[a] != view.strides[b]) return view.strides[a] < view.strides[b];

@@ -153,6 +153,8 @@ def entries():
             found = types.setdefault(base_name(name), set())
             found.update(NAMES[dtype] for row in rows for dtype in ROWS[row])
     for info in op_db:
+        if info.variant_test_name == "triton_optimized":  # of CUDA's types
+            continue
         name = info.aten_name.removeprefix("aten::") if info.aten_name else info.name
         if name in types and info.formatted_name not in OTHER_SAMPLES:
             yield pytest.param(info, types[name], id=info.formatted_name)

@@ -31,7 +31,7 @@ SANITIZED = [*NATIVE_ONLY, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
 FLAVOURS = {
     "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
     "debug": ["-DCMAKE_BUILD_TYPE=Debug"],
-    "asan": [*SANITIZED, *QUICKLY, "-DANYNPU_SANITIZE=address,undefined"],
+    "asan": [*SANITIZED, *QUICKLY, "-DANYNPU_SANITIZE=address,undefined", "-DANYNPU_JIT=ON"],
     "tsan": [*SANITIZED, "-DANYNPU_SANITIZE=thread", "-DANYNPU_JIT=OFF"],
 }
 
