@@ -138,15 +138,24 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// The least time of a call, in seconds; of as many as fit a third of a second, and three at least.
+/// The least time of a call, in seconds, of turns that fill a third of a second, and three at least. A turn
+/// is as many calls as the clock can tell from none.
 template <class Function>
 double least_time(const Function& function) {
+  constexpr double kLeastTurn = 1e-4;
   double least = HUGE_VAL;
+  int64_t calls = 1;
   const auto start = Clock::now();
-  for (int i = 0; i < 3 || Clock::now() - start < std::chrono::milliseconds(333); ++i) {
+  for (int turn = 0; turn < 3 || Clock::now() - start < std::chrono::milliseconds(333);) {
     const double before = thread_seconds();
-    function();
-    least = std::min(least, thread_seconds() - before);
+    for (int64_t i = 0; i < calls; ++i) function();
+    const double seconds = thread_seconds() - before;
+    if (seconds < kLeastTurn) {
+      calls *= 2;
+      continue;
+    }
+    least = std::min(least, seconds / static_cast<double>(calls));
+    ++turn;
   }
   return least;
 }
