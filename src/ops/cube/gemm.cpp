@@ -1,7 +1,7 @@
 #include "ops/cube/gemm.h"
 
 #include <algorithm>
-#include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -52,7 +52,8 @@ struct Form {
   bool panels;     ///< right is in panels, as kernels of pack_kernel() make them
 
   bool is_small() const { return rows < kRows; }
-  int64_t columns() const { return jit::product_columns(sums, rows); }  ///< of a panel
+  /// Of a panel: as many as registers hold sums of, or few, so that the copy fits the first cache.
+  int64_t columns() const { return jit::product_columns(sums, copies_right() ? kRows : rows); }
   /// A block has a copy of what it reads of left, and of each panel of right.
   bool copies_left() const { return !is_small(); }
   bool copies_right() const { return !panels && (right != Layout::kByRows || !is_small()); }
@@ -101,10 +102,12 @@ class GemmKernel {
     }
     const bool beside = sums_ != out_;
     builder_.store(sums_, beside ? std::vector<Place>{0, 0} : out_at(0, 0), zeros(rows_, cols_));
-    builder_.loop(0, k_, kDepth, {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
-      steps(first, min(kDepth, k_ - first));
-      return {};
-    });
+    if (form_.is_small())
+      for_each_panel([&](const Index& col) {
+        for_each_depth([&](const Index& first, const Index& depth) { panel(col, first, depth); });
+      });
+    else
+      for_each_depth([&](const Index& first, const Index& depth) { steps(first, depth); });
     if (beside) give(0, 0, builder_.load(sums_, {0, 0}, rows_, cols_));
     return builder_.finish();
   }
@@ -159,30 +162,43 @@ class GemmKernel {
     return {batch_, row_ + row, col_ + col};
   }
 
-  /// Products [first, first + depth) of all sums: panel by panel of right, step by step of left.
+  void for_each_depth(const std::function<void(const Index&, const Index&)>& body) {
+    builder_.loop(0, k_, kDepth, {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
+      body(first, min(kDepth, k_ - first));
+      return {};
+    });
+  }
+  void for_each_panel(const std::function<void(const Index&)>& body) {
+    builder_.loop(0, cols_, form_.columns(), {}, [&](const Index& col, const auto&) -> std::vector<Expr> {
+      body(col);
+      return {};
+    });
+  }
+
+  /// Products [first, first + depth) of all sums.
   void steps(const Index& first, const Index& depth) {
     if (form_.copies_left())
       builder_.store(left_copy_, {0, 0}, left_->tile(batch_, row_, first, rows_, depth, form_.sums));
-    const auto panel = [&](const Index& col, const auto&) -> std::vector<Expr> {
-      const Index cols = min(form_.columns(), cols_ - col);
-      if (form_.copies_right())
-        builder_.store(panel_, {0, 0}, right_->tile(batch_, first, col_ + col, depth, cols, form_.sums));
-      const auto step = [&](const Index& row, const auto&) -> std::vector<Expr> {
-        const Index rows = form_.is_small() ? rows_ : min(kRows, rows_ - row);
-        const Expr left = form_.copies_left()
-                              ? builder_.load(left_copy_, {row, 0}, rows, depth)
-                              : left_->tile(batch_, row_ + row, first, rows, depth, form_.sums);
-        const Expr right = right_tile(first, col, depth, cols);
-        add(row, col, builder_.op(tile::Opcode::kMatmul, {left, right, zeros(rows, cols)}));
-        return {};
-      };
-      if (form_.is_small())
-        step(0, std::vector<Expr>());
-      else
-        builder_.loop(0, rows_, kRows, {}, step);
+    for_each_panel([&](const Index& col) { panel(col, first, depth); });
+  }
+
+  /// The same of the sums in a panel's columns, step by step of left.
+  void panel(const Index& col, const Index& first, const Index& depth) {
+    const Index cols = min(form_.columns(), cols_ - col);
+    if (form_.copies_right())
+      builder_.store(panel_, {0, 0}, right_->tile(batch_, first, col_ + col, depth, cols, form_.sums));
+    const auto step = [&](const Index& row, const auto&) -> std::vector<Expr> {
+      const Index rows = form_.is_small() ? rows_ : min(kRows, rows_ - row);
+      const Expr left = form_.copies_left() ? builder_.load(left_copy_, {row, 0}, rows, depth)
+                                            : left_->tile(batch_, row_ + row, first, rows, depth, form_.sums);
+      const Expr right = right_tile(first, col, depth, cols);
+      add(row, col, builder_.op(tile::Opcode::kMatmul, {left, right, zeros(rows, cols)}));
       return {};
     };
-    builder_.loop(0, cols_, form_.columns(), {}, panel);
+    if (form_.is_small())
+      step(0, std::vector<Expr>());
+    else
+      builder_.loop(0, rows_, kRows, {}, step);
   }
 
   Expr right_tile(const Index& first, const Index& col, const Index& depth, const Index& cols) {
