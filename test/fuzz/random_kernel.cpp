@@ -33,6 +33,7 @@ class Generator {
     for (int i = 0; i < operations; ++i) operate(true);
     const int stores = between(1, 3);
     for (int i = 0; i < stores; ++i) store(pick());
+    for (const Expr& value : faulty_) store(value);
     return builder_.finish();
   }
   Workload run() {
@@ -87,6 +88,13 @@ class Generator {
   }
 
   Expr load() {
+    beyond_ = false;
+    const Expr loaded = any_load();
+    if (beyond_) faulty_.push_back(loaded);
+    return loaded;
+  }
+
+  Expr any_load() {
     const DType dtype = one_of(kDTypesList);
     const bool one_row = chance(15), one_col = chance(15);
     const int from = buffer(dtype, one_row, one_col, true);
@@ -106,8 +114,9 @@ class Generator {
   /// A tile of positions below `limit`, in another order, and now and then beyond it.
   Place positions(Axis axis, const Index& count, const Index& limit) {
     const Expr numbers = builder_.iota(axis, count) * 3.0 + 1.0;
-    const Expr moved =
-        chance(1) ? numbers : builder_.op(Opcode::kRem, {numbers, builder_.index(max(1, limit))});
+    const bool beyond = chance(1);
+    beyond_ |= beyond;
+    const Expr moved = beyond ? numbers : builder_.op(Opcode::kRem, {numbers, builder_.index(max(1, limit))});
     return (chance(50) ? moved : builder_.cast(moved, DType::kI32)).value();
   }
 
@@ -333,6 +342,8 @@ class Generator {
   Index rows_ = 1, first_row_ = 0;
   int64_t row_count_ = 1, col_count_ = 1;
   std::vector<Expr> values_;
+  bool beyond_ = false;       // a position is beyond its limit
+  std::vector<Expr> faulty_;  // loaded at such: stored, because code need not load what nothing uses
   int buffers_ = 0;
 };
 
