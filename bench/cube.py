@@ -8,12 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from bench.interleave import Side, take_turns
+from bench.ops import WIDTH, table_of
 
 # Rows, depth and columns: squares, and what vit_b16, llama, ffn_mlp and small_mlp multiply.
 SHAPES = (
@@ -101,13 +100,6 @@ def judged(gain, aim):
     return f"{gain:.2f} [{'green' if gain >= aim else 'red'}]({'met' if gain >= aim else 'missed'}: {aim})[/]"
 
 
-def table_of(title, *columns):
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="left" if i == 0 else "right")
-    return table
-
-
 def measure_products(sides, dtype, advance):
     table = table_of(
         f"F.linear, {dtype}", "rows x depth x columns", "npu", "times oneDNN packed", "times CPU"
@@ -149,7 +141,7 @@ def main():
     options = parser.parse_args()
     console = Console()
     if not console.is_terminal:
-        console = Console(width=120)
+        console = Console(width=WIDTH)
     found = {}
     with (
         Progress(console=console, transient=True) as bar,

@@ -56,7 +56,7 @@ class Scheduler {
  public:
   explicit Scheduler(const Kernel& kernel)
       : kernel_(kernel), facts_(kernel.values.size()), users_(facts_.size()), uses_(facts_.size()) {
-    collect_written(kernel.body);
+    collect_uses(kernel.body);
     collect_in_place(kernel.body);
   }
 
@@ -90,11 +90,11 @@ class Scheduler {
   Facts& facts(Value value) { return facts_[number_of(value)]; }
   const Type& type(Value value) const { return kernel_.type(value); }
 
-  void collect_written(const Body& body) {
+  void collect_uses(const Body& body) {
     for (const Instruction& instruction : body.instructions) {
       for (const Value value : needs(kernel_, instruction)) ++uses_[number_of(value)];
       if (is_write(instruction)) written_.insert(instruction.buffer);
-      for (const Body& inner : instruction.body) collect_written(inner);
+      for (const Body& inner : instruction.body) collect_uses(inner);
     }
   }
 

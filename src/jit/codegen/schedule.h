@@ -38,7 +38,7 @@ struct Nest {
 struct Step {
   enum class Kind : uint8_t { kScalar, kNest, kLoop, kTranspose, kMatmul, kYield } kind;
   const Instruction* instruction = nullptr;  ///< not of nests
-  /// Of a product of matrices: the loop that takes its elements, where they are used in no other one.
+  /// Of a product of matrices or a transpose: the loop that takes its elements, where no other one does.
   Nest nest = {1, {}};
   std::vector<Step> body = {};  ///< of loops
 };

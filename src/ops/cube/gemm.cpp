@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "jit/jit.h"
+#include "jit/product_block.h"
 #include "ops/kernel_table.h"
 
 namespace anynpu::ops {
@@ -18,11 +19,11 @@ using tile::Expr;
 using tile::Index;
 using tile::Place;
 
-constexpr int64_t kRows = 6;            ///< of a step: what registers hold sums of
-constexpr int64_t kRowsOfBlock = 192;   ///< about: with kDepth columns they fit the second cache
-constexpr int64_t kLeftStride = 272;    ///< of a row of kDepth elements: rows do not meet in a cache
-constexpr int64_t kBlocks = 8;          ///< least to share among threads
-constexpr int64_t kSumBytes = 1 << 19;  ///< of a block's sums beside the result
+constexpr int64_t kRows = jit::kProductRows;  ///< of a step: what registers hold sums of
+constexpr int64_t kRowsOfBlock = 192;         ///< about: with kDepth columns they fit the second cache
+constexpr int64_t kLeftStride = 272;          ///< of a row of kDepth elements: rows do not meet in a cache
+constexpr int64_t kBlocks = 8;                ///< least to share among threads
+constexpr int64_t kSumBytes = 1 << 19;        ///< of a block's sums beside the result
 /// Bytes of a copy that take as long as one product.
 constexpr double kBytesOfProduct = 0.2;
 
