@@ -19,17 +19,28 @@ V erf(V x) {
   return copysign(select(a < V(1), near, far), x);
 }
 
-/// In f64, where e^(-x^2) needs no parts: for a = |x|, e^(-a^2) t p(t - 1/4), t = 1 / (a + 2).
-/// Polynomial: e^(a^2) erfc(a) / t, 0 <= a <= 10.25, relative 2^-28.1, Remez with f64 coefficients (Sollya).
+/// For a = |x|: e^(-a^2) q, q = t p(t - m), t = 1 / (a + k). All roundings that count are made up for: those
+/// of a + k and of t (`excess`), of q (`q_low`), of a^2, and of the argument's reduction (`rest`).
+/// Polynomial: e^(a^2) erfc(a) / t, 0 <= a <= 10.25, relative 2^-26, Remez with f32 coefficients but for the
+/// first, which has two (Sollya).
 template <LaneValue V>
 V erfc(V x) {
-  using W = Wide<V>;
-  const W a = widen(at_most(abs(x), 10.25)), t = W(1) / (a + W(2));
-  const W p = polynomial(t - W(0.25), 0x1.058671c458d22p0, 0x1.5fd386d8c33a4p1, 0x1.1e2dd88cbc4fp2,
-                         0x1.2a88075187277p1, -0x1.60592e382d685p2, -0x1.a86c069e59d1cp2, 0x1.9163d2699a953p3,
-                         0x1.b4bcdd674b988p3, -0x1.36b11852ab42p5, -0x1.92982d9ce476bp3, 0x1.25c772209577bp6);
-  const W r = exp_wide(-(a * a)).value() * (t * p);
-  return narrow(select(x < V(0), W(2) - r, r));
+  const V a = at_most(abs(x), 10.25), k(1.5), m(0.25);
+  const V sum = a + k, t = V(1) / sum;
+  const V excess = fma(a - (sum - k), t, fma(sum, t, V(-1)));  // (a + k) t - 1
+  const V u = fma(-excess, t, t - m), p0(0x1.afbb4p-1);
+  const V slope =
+      polynomial(u, -0x1.89fd42p-27, 0x1.62a4ep0, 0x1.ecaddap-1, -0x1.d2d0d6p-1, -0x1.9449a4p0, 0x1.dc3f8cp0,
+                 0x1.3e2ac8p1, -0x1.726d88p2, -0x1.64eb9ep-2, 0x1.4c51b4p3, -0x1.0b2172p3);
+  const V p = p0 + slope, q = p * t;
+  const V q_low = fma(p0 - p + slope, t, fma(p, t, -q) - excess * q);
+  const V square = a * a;
+  const auto [n, bits] = round_product(square, -kLog2E);
+  const V high = fma(n, V(-kLn2High), -square), rest = fma(n, V(-kLn2Low), -fma(a, a, -square));
+  const V r = high + rest;
+  const V curve = fma(r * r, exp_curve(r), rest);
+  const V y = scale(q + fma(q, high, fma(q, curve, fma(q_low, high, q_low))), bits);
+  return select(x < V(0), V(2) - y, y);
 }
 
 }  // namespace anynpu::tile::math

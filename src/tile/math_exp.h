@@ -16,15 +16,18 @@ struct ExpParts {
   Int<V> n;
 };
 
+/// p(r) of e^r = 1 + r + r^2 p(r), |r| <= ln(2)/2, relative 2^-28.2, Remez with f32 coefficients (Sollya).
+template <class V>
+V exp_curve(V r) {
+  return polynomial(r, 0x1.fffffcp-2, 0x1.55549p-3, 0x1.5558ap-5, 0x1.123ac8p-7, 0x1.6a604ap-10);
+}
+
 /// For |x| < 200 or NaN.
-/// Polynomial: e^r = 1 + r + r^2 p(r), |r| <= ln(2)/2, relative 2^-28.2, Remez with f32 coefficients
-/// (Sollya).
 template <class V>
 ExpParts<V> exp_parts(V x) {
   const auto [n, bits] = round_product(x, kLog2E);
   const V r = fma(n, V(-kLn2Low), fma(n, V(-kLn2High), x));
-  const V p = polynomial(r, 0x1.fffffcp-2, 0x1.55549p-3, 0x1.5558ap-5, 0x1.123ac8p-7, 0x1.6a604ap-10);
-  return {fma(r * r, p, r), bits};
+  return {fma(r * r, exp_curve(r), r), bits};
 }
 
 /// y * 2^n, rounded once, |n| < 250. Takes n as Whole::bits.
