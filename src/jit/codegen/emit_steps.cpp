@@ -116,12 +116,18 @@ void KernelEmitter::copy(const Region& from, const Region& to, const Type& shape
 
 void KernelEmitter::transpose(const Step& step) {
   const Instruction& instruction = *step.instruction;
-  if (!step.nest.loops.empty()) return transpose_in_registers(step);
   const Value operand = instruction.operands[0], result = instruction.results[0];
+  if (!step.nest.loops.empty())
+    return transpose_in_registers(
+        operand, [&](llvm::Value* elements, const Cursor& at) { take_in_registers(step, elements, at); });
   const Type& shape = type(operand);
   const Region to = region(result);
   in_memory_.insert(result);
   if (shape.is_scalar()) return store_vector(shape.dtype, to.data, eval_scalar(operand));
+  if (!in_memory_.contains(operand))
+    return transpose_in_registers(operand, [&](llvm::Value* elements, const Cursor& at) {
+      store_vector(shape.dtype, address(to, at.row, at.col), elements);
+    });
   const Region from = region(operand);
   const int lanes = target_.registers.lanes;
   llvm::Type* vector = vector_in_memory(shape.dtype, lanes);
@@ -146,8 +152,8 @@ void KernelEmitter::transpose(const Step& step) {
   });
 }
 
-void KernelEmitter::transpose_in_registers(const Step& step) {
-  const Value operand = step.instruction->operands[0];
+void KernelEmitter::transpose_in_registers(Value operand,
+                                           const std::function<void(llvm::Value*, const Cursor&)>& take) {
   llvm::Value *rows = extent(type(operand).rows), *cols = extent(type(operand).cols);
   const int lanes = target_.registers.lanes;
   const auto left = [&](llvm::Value* count, llvm::Value* from) {
@@ -173,8 +179,7 @@ void KernelEmitter::transpose_in_registers(const Step& step) {
         }
         transpose(elements);
         for (int i = lanes; i-- > 0;)
-          take_in_registers(step, elements[static_cast<size_t>(i)],
-                            {nth(c, i, active_cols), r, lanes, active_rows});
+          take(elements[static_cast<size_t>(i)], {nth(c, i, active_cols), r, lanes, active_rows});
       };
       when(whole, [&] { square(nullptr, nullptr); });
       when(b.CreateNot(whole), [&] { square(cols_left, rows_left); });

@@ -176,9 +176,10 @@ class KernelEmitter {
 
   void copy(const Region& from, const Region& to, const Type& shape);
 
-  /// From memory to memory, in squares of `lanes` rows and columns.
+  /// In squares of `lanes` rows and columns: from memory to memory, or to what takes the elements.
   void transpose(const Step& step);
-  void transpose_in_registers(const Step& step);
+  /// Computes the operand's elements; `take` gets those of the result, a row's `lanes` at a time.
+  void transpose_in_registers(Value operand, const std::function<void(llvm::Value*, const Cursor&)>& take);
   /// Such a square in registers, by rows.
   void transpose(Values& rows);
 

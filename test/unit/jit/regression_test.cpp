@@ -263,6 +263,28 @@ kernel @random(%b1: bool[?r, ?c; ?, ?], %b2: i8[?r, 1], %b3: f64[?r, ?c], %b4: i
   store %b4[4 * block, 0], %6
   store %b5[4 * block, 0], %11
 })"},
+    // Transposes of what memory holds, to a local buffer, in no loop of their own: of one column, and with
+    // another store beside it.
+    {"TransposeToALocalColumn", {5, 8}, R"(
+kernel @random(%b1: i32[?r, ?c], %b2: i32[?r, ?c]) grid(?r) local(%l: i32[?c, 1]) {
+  %0 = load %b1[block, 0] : tile<1 x ?c, i32>
+  %1 = transpose %0
+  store %l[0, 0], %1
+  %2 = load %l[0, 0] : tile<?c x 1, i32>
+  %3 = transpose %2
+  store %b2[block, 0], %3
+})"},
+    {"TransposeToALocalAndAStoreBesideIt", {5, 35}, R"(
+kernel @random(%b1: i32[?r, ?c], %b2: i32[?r, ?c], %b3: i32[?c, ?r], %b4: i32[?c, ?r]) grid(1) local(%l: i32[?c, ?r]) {
+  %0 = load %b1[0, 0] : tile<?r x ?c, i32>
+  %1 = load %b4[0, 0] : tile<?c x ?r, i32>
+  %2 = transpose %0
+  store %l[0, 0], %2
+  store %b3[0, 0], %1
+  %3 = load %l[0, 0] : tile<?c x ?r, i32>
+  %4 = transpose %3
+  store %b2[0, 0], %4
+})"},
 };
 
 class JitRegressions : public testing::TestWithParam<Regression> {};
