@@ -321,6 +321,9 @@ Values KernelEmitter::elements(const Instruction& instruction, const Cursor& at)
       return {b.CreateSelect(operand(0), operand(1), operand(2))};
     case Opcode::kBroadcast:
       return {operand(0)};
+    case Opcode::kTranspose:  // of the left matrix of a product
+      require(at.lanes == 1, ErrorCode::kInternal, "jit: more than one element of a transpose");
+      return {eval(instruction.operands[0], {at.col, at.row, 1})};
     case Opcode::kPhilox:
       return e.philox(operand(0), operand(1), operand(2));
     default:

@@ -106,7 +106,7 @@ class Scheduler {
       if (is_store_of_one(instructions[i])) to_local_.insert(instructions[i].operands[0]);
       if (instructions[i].opcode != Opcode::kMatmul) continue;
       for (const Value operand : instructions[i].operands)
-        collect_in_place(std::span(instructions).first(i), operand);
+        collect_in_place(std::span(instructions).first(i), operand, operand == instructions[i].operands[0]);
     }
   }
 
@@ -117,14 +117,14 @@ class Scheduler {
   }
 
   /// A load, and what converts it, that nothing else uses, and between which and the end of `before` its
-  /// buffer is not written.
-  void collect_in_place(std::span<const Instruction> before, Value value) {
+  /// buffer is not written. Of a left matrix, whose elements are read one by one, it may be transposed.
+  void collect_in_place(std::span<const Instruction> before, Value value, bool is_left) {
     std::vector<const Instruction*> chain;
     for (size_t i = before.size(); i-- > 0 && uses_[number_of(value)] == 1;) {
       const Instruction& instruction = before[i];
       if (std::ranges::find(instruction.results, value) == instruction.results.end()) continue;
       chain.push_back(&instruction);
-      if (instruction.opcode == Opcode::kCast) {
+      if (instruction.opcode == Opcode::kCast || (is_left && instruction.opcode == Opcode::kTranspose)) {
         value = instruction.operands[0];
         continue;
       }
@@ -203,6 +203,7 @@ class Scheduler {
 
   /// In place where what follows writes memory that nothing else has.
   void place_transpose(const Instruction& instruction) {
+    if (in_place_.contains(&instruction)) return;
     if (!to_local_.contains(instruction.results[0]) || !is_read_in_place(instruction.operands[0]))
       return place_apart(instruction, Step::Kind::kTranspose);
     place_apart_as_is(instruction, Step::Kind::kTranspose);
@@ -219,6 +220,7 @@ class Scheduler {
         return true;
       case Opcode::kCast:
       case Opcode::kBroadcast:
+      case Opcode::kTranspose:
         return is_read_in_place(facts.definition->operands[0]);
       default:
         return false;

@@ -99,6 +99,29 @@ TEST(Products, ReadWhatWasWrittenBefore) {
                        kSizes);
 }
 
+TEST(Products, OfATransposedLeftMatrix) {
+  for (const std::string dtype : {"f32", "f16", "f64"})
+    for (const bool written_after : {false, true}) {  // then the product is of a copy
+      const std::string write = written_after ? "      %h = broadcast " + dtype + "(3) : tile<?k x ?m, " +
+                                                    dtype + ">\n      store %l[0, 0], %h\n"
+                                              : "";
+      const std::string sums = dtype == "f64" ? "f64" : "f32", type = ", " + sums + ">";
+      expect_no_difference(
+          "kernel @p(%a: " + dtype + "[?k, ?m], %b: " + sums + "[?k, ?n], %c: " + sums +
+              "[?m, ?n]) grid(1) local(%l: " + dtype + "[?k, ?m]) {\n  %o = load %a[0, 0] : tile<?k x ?m, " +
+              dtype +
+              ">\n  store %l[0, 0], %o\n  loop i0 = 0 to ?m step 6 {\n    loop i1 = 0 to ?n step 16 {\n"
+              "      %x = load %l[0, i0] : tile<?k x min(6, ?m - i0), " +
+              dtype + ">\n" + write + (dtype == sums ? "" : "      %w = cast %x : f32\n") +
+              "      %t = transpose " + (dtype == sums ? "%x" : "%w") +
+              "\n      %y = load %b[0, i1] : tile<?k x min(16, ?n - i1)" + type + "\n      %z = broadcast " +
+              sums + "(0) : tile<min(6, ?m - i0) x min(16, ?n - i1)" + type +
+              "\n      %r = matmul %t, %y, %z\n      store %c[i0, i1], %r\n      yield\n    }\n    yield\n  "
+              "}\n}\n",
+          kSizes);
+    }
+}
+
 TEST(Transposes, ToMemoryOfTheBlock) {
   for (const std::string dtype : {"f32", "i8", "bf16", "f64"})
     expect_no_difference("kernel @t(%a: " + dtype + "[?m, ?n], %c: " + dtype +
