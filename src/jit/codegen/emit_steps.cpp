@@ -67,8 +67,11 @@ void KernelEmitter::loop(const Step& step) {
     for (size_t k = 0; k < count; ++k)
       if (scalars[k] != nullptr)
         registers_[inner.arguments[k]] = b.CreateLoad(scalars[k]->getAllocatedType(), scalars[k]);
-    steps(step.body);
-    carry(instruction, scalars);
+    in_scope([&] {
+      counter_scopes_[instruction.counter] = scopes_.size() - 1;
+      steps(step.body);
+      carry(instruction, scalars);
+    });
   });
   forget();
   for (size_t k = 0; k < count; ++k) {

@@ -34,7 +34,7 @@ std::vector<Scratch> KernelEmitter::run() {
   load_arguments();
   for_range(function_->getArg(2), function_->getArg(3), 1, [&](llvm::Value* block) {
     block_ = block;
-    steps(schedule_.steps);
+    in_scope([&] { steps(schedule_.steps); });
   });
   b.CreateRetVoid();
   return std::move(scratch_);
@@ -114,6 +114,17 @@ void KernelEmitter::in_turns(const std::function<void()>& first, const std::func
       (*next++)->moveBefore(*block, block->end());
   }
   for (; next != following.end(); ++next) (*next)->moveBefore(*block, block->end());
+}
+
+void KernelEmitter::in_scope(const std::function<void()>& body) {
+  Block *head = make_block("scope"), *rest = make_block("body");
+  b.CreateBr(head);
+  b.SetInsertPoint(head);
+  b.CreateBr(rest);
+  b.SetInsertPoint(rest);
+  scopes_.push_back({head, {}});
+  body();
+  scopes_.pop_back();
 }
 
 llvm::AllocaInst* KernelEmitter::variable(llvm::Type* type, unsigned count) {
@@ -209,6 +220,12 @@ llvm::Value* KernelEmitter::index(const Index& index) {
       return counters_.at(index.value());
     case Kind::kScalar:
       return b.CreateSExt(eval_scalar(static_cast<Value>(index.value())), b.getInt64Ty());
+    case Kind::kDiv:
+      return quotient(index);
+    case Kind::kMod: {
+      llvm::Value* whole = b.CreateMul(this->index(index.right()), quotient(index.left() / index.right()));
+      return b.CreateSub(this->index(index.left()), whole);
+    }
     default:
       break;
   }
@@ -222,13 +239,36 @@ llvm::Value* KernelEmitter::index(const Index& index) {
       return b.CreateMul(x, y);
     case Kind::kMin:
       return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
-    case Kind::kMax:
-      return b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
     default:
-      break;
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
   }
-  llvm::Value* quotient = floor_div(x, y);
-  return index.kind() == Kind::kDiv ? quotient : b.CreateSub(x, b.CreateMul(y, quotient));
+}
+
+/// LLVM moves no division out of a loop that may not run.
+llvm::Value* KernelEmitter::quotient(const Index& index) {
+  const auto compute = [&] { return floor_div(this->index(index.left()), this->index(index.right())); };
+  const auto depth = scope_of(index);
+  if (!depth) return compute();
+  Scope& scope = scopes_[*depth];
+  for (const auto& [known, value] : scope.quotients)
+    if (known == index) return value;
+  const auto here = b.saveIP();
+  b.SetInsertPoint(scope.head->getTerminator());
+  llvm::Value* value = compute();
+  b.restoreIP(here);
+  scope.quotients.emplace_back(index, value);
+  return value;
+}
+
+std::optional<size_t> KernelEmitter::scope_of(const Index& index) const {
+  if (scopes_.empty()) return std::nullopt;
+  size_t depth = 0;
+  bool of_memory = false;
+  index.for_each_leaf([&](const Index& leaf) {
+    of_memory |= leaf.kind() == Index::Kind::kScalar;
+    if (leaf.kind() == Index::Kind::kCounter) depth = std::max(depth, counter_scopes_.at(leaf.value()));
+  });
+  return of_memory ? std::nullopt : std::optional(depth);
 }
 
 llvm::Value* KernelEmitter::floor_div(llvm::Value* x, llvm::Value* y) {

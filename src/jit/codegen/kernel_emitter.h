@@ -70,6 +70,9 @@ class KernelEmitter {
   /// computes, but no memory that the first writes.
   void in_turns(const std::function<void()>& first, const std::function<void()>& second);
 
+  /// Emits a block of the grid or a turn of a loop, at whose start is computed what all of it uses.
+  void in_scope(const std::function<void()>& body);
+
   /// A variable of the function, which becomes a register.
   llvm::AllocaInst* variable(llvm::Type* type, unsigned count = 1);
 
@@ -89,6 +92,10 @@ class KernelEmitter {
   // Indices.
 
   llvm::Value* index(const Index& index);
+  /// Of a division, computed once, at the start of the innermost scope that it depends on.
+  llvm::Value* quotient(const Index& index);
+  std::optional<size_t> scope_of(
+      const Index& index) const;  ///< nothing: it depends on memory, or none is open
   llvm::Value* floor_div(llvm::Value* x, llvm::Value* y);
 
   // Elements of values.
@@ -330,6 +337,12 @@ class KernelEmitter {
   std::vector<Scratch> scratch_;
   llvm::Value* block_ = nullptr;
   std::map<int64_t, llvm::Value*> counters_;
+  struct Scope {
+    Block* head;
+    std::vector<std::pair<Index, llvm::Value*>> quotients;
+  };
+  std::vector<Scope> scopes_;                 // the open ones, the grid's block first
+  std::map<int64_t, size_t> counter_scopes_;  // of which one a loop's counter is
   std::map<Value, const Instruction*> definitions_;
   std::map<Value, llvm::Value*> registers_;               // 1 x 1
   std::map<Value, llvm::Value*> row_memo_, column_memo_;  // of this row; of these columns

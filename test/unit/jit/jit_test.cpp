@@ -190,6 +190,29 @@ TEST(JitCode, ChainsStayInRegistersAndDearValuesAreKept) {
             "  2 over ?c: store\n");
 }
 
+TEST(JitCode, DividesOnceForABlockOrATurn) {
+  const std::string code = code_text(parse(R"(
+    kernel @f(%x: f32[?a, ?b, ?r, ?c], %y: f32[?a, ?r, ?c]) grid(?a) {
+      loop i0 = 0 to ?b step 1 {
+        loop i1 = 0 to ?b step 1 {
+          %a = load %x[block / ?b, i0 % ?c, 0, 0] : tile<?r x ?c, f32>
+          store %y[block % ?b, i0 / ?c, 0], %a
+          yield
+        }
+        yield
+      }
+    })")[0],
+                                     Stage::kOptimized);
+  std::vector<size_t> divisions;
+  for (size_t at = code.find("sdiv"); at != std::string::npos; at = code.find("sdiv", at + 1))
+    divisions.push_back(at);
+  ASSERT_EQ(divisions.size(), 2u) << code;
+  const size_t block = code.find("loop:"), loop = code.find("loop", code.find("loop", block + 5) + 4);
+  EXPECT_GT(divisions[0], block) << code;
+  EXPECT_LT(divisions[1], code.find("load <")) << code;
+  EXPECT_GT(divisions[1], loop) << code;
+}
+
 TEST(JitCode, ComesForAArch64Too) {
   const std::string code = code_text(parse(R"(
     kernel @f(%x: f32[?n], %y: f32[?n]) grid(1) {
