@@ -83,6 +83,7 @@ class Generator {
     const Index rows = one_row ? Index(1) : *r_, cols = one_col ? Index(1) : *c_;
     std::optional<int64_t> stride = 1;
     if (chance(50)) stride = std::nullopt;
+    if (chance(15)) stride = 2;
     if (repeats && chance(15)) stride = 0;
     return builder_.buffer("b" + std::to_string(++buffers_), dtype, {rows, cols}, {std::nullopt, stride});
   }

@@ -62,9 +62,7 @@ KernelEmitter::Access KernelEmitter::access(const Instruction& instruction, cons
       access.stride = stride;
       if (access.known_stride) {
         const auto known = access.buffer->strides[dim];
-        access.known_stride = at.lanes == 1 || known == 1 ? std::optional(1)
-                              : known == 0                ? std::optional(0)
-                                                          : std::nullopt;
+        access.known_stride = at.lanes == 1 ? std::optional<int64_t>(1) : known;
       }
     }
     if (is_from_data(place))
@@ -144,6 +142,8 @@ llvm::Value* KernelEmitter::load_inside(const Instruction& instruction, const Ac
                                                    llvm::Constant::getNullValue(vector)));
     }
   }
+  if (!instruction.mask && access.known_stride == 2 && (at.active == nullptr || target_.masks(dtype)))
+    return from_memory(dtype, every_second(access, at));
   if (is_whole(instruction, access, at)) {
     llvm::Value* loaded = llvm::PoisonValue::get(vector_in_memory(dtype, at.lanes));
     for (int lane = 0; lane < at.lanes; ++lane)
@@ -160,6 +160,24 @@ llvm::Value* KernelEmitter::load_inside(const Instruction& instruction, const Ac
     load_lanes(instruction, access, at, staged);
   }
   return from_memory(dtype, b.CreateLoad(vector_in_memory(dtype, at.lanes), staged));
+}
+
+/// From two vectors, which have one element in common, so that they end with the last one.
+llvm::Value* KernelEmitter::every_second(const Access& access, const Cursor& at) {
+  const DType dtype = access.buffer->dtype;
+  llvm::Type* vector = vector_in_memory(dtype, at.lanes);
+  llvm::Value* span =  // from the first element to the last one
+      at.active == nullptr ? nullptr : b.CreateSub(b.CreateMul(at.active, i64(2)), i64(1));
+  const auto part = [&](int first) -> llvm::Value* {
+    llvm::Value* address = b.CreateConstGEP1_64(e.memory_type(dtype), access.address, first);
+    if (span == nullptr) return b.CreateAlignedLoad(vector, address, align(dtype));
+    const Cursor there = {at.row, at.col, at.lanes, b.CreateSub(span, i64(first))};
+    return b.CreateMaskedLoad(vector, address, align(dtype), active_mask(there),
+                              llvm::Constant::getNullValue(vector));
+  };
+  llvm::SmallVector<int> lanes;
+  for (int lane = 0; lane < at.lanes; ++lane) lanes.push_back(lane < at.lanes / 2 ? 2 * lane : 2 * lane + 1);
+  return b.CreateShuffleVector(part(0), part(at.lanes - 1), lanes);
 }
 
 llvm::Value* KernelEmitter::all_inside(const Access& access, const Cursor& at) {

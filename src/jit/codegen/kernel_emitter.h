@@ -135,8 +135,8 @@ class KernelEmitter {
     const Values* strides;          ///< of its dimensions
     llvm::Value *address, *stride;  ///< of the first lane, without what tiles of positions add
     std::vector<std::pair<int, llvm::Value*>> positions;  ///< dimension and vector, from tiles
-    llvm::Value* inside = nullptr;    ///< whether positions from data are in range, where uniform; or null
-    std::optional<int> known_stride;  ///< 0 or 1
+    llvm::Value* inside = nullptr;  ///< whether positions from data are in range, where uniform; or null
+    std::optional<int64_t> known_stride;  ///< of the columns; of one element 1
   };
 
   Access access(const Instruction& instruction, const Cursor& at);
@@ -150,6 +150,7 @@ class KernelEmitter {
   static bool is_whole(const Instruction& instruction, const Access& access, const Cursor& at);
   llvm::Value* lane_address(const Access& access, int lane);
   /// Whether the positions of all lanes are in range; and the elements there, when they are.
+  llvm::Value* every_second(const Access& access, const Cursor& at);
   llvm::Value* all_inside(const Access& access, const Cursor& at);
   llvm::Value* gathered(const Access& access, const Cursor& at);
   /// The active lanes that a mask does not exclude and whose positions are in range, one by one.

@@ -77,6 +77,21 @@ kernel @random(%b1: i8[?r, ?c], %b2: f64[?r, ?c], %b3: i8[?c, ?r], %b4: f64[?c, 
   store %b4[0, 0], %6
   store %b5[0, 0], %9
 })"},
+    // Nothing is read beyond the last of them.
+    {"EverySecondColumn", {7, 45}, R"(
+kernel @random(%b1: f32[?r, ?c; ?, 2], %b2: i8[?r, ?c; ?, 2], %b3: f16[?r, ?c; ?, 2], %b4: f64[?r, ?c; ?, 2], %b5: f64[?r, ?c; ?, 2], %b6: i8[?r, ?c; ?, 2]) grid(?r * ?c) {
+  %0 = load %b1[block % ?r, block / ?r] : tile<1 x ?c - block / ?r, f32>
+  %1 = load %b2[block % ?r, block / ?r] : tile<1 x ?c - block / ?r, i8>
+  %2 = load %b3[block % ?r, block / ?r] : tile<1 x ?c - block / ?r, f16>
+  %3 = load %b4[block % ?r, block / ?r] : tile<1 x ?c - block / ?r, f64>
+  %4 = cast %0 : f64
+  %5 = cast %2 : f64
+  %6 = add %4, %5
+  %7 = row_sum (add %6, %3)
+  store %b5[block % ?r, block / ?r], %7
+  %8 = row_max %1
+  store %b6[block % ?r, block / ?r], %8
+})"},
     // The one empty block of a reduction of nothing.
     {"ReductionsOfNothing", {1, 0}, R"(
 kernel @random(%b1: i64[?r, ?c], %b2: i64[?r, 1], %b3: i32[?r, 1]) grid((?r + 3) / 4) {
