@@ -112,10 +112,9 @@ std::string code_text(const tile::Kernel& kernel, Stage stage, Isa isa) {
   return compiler().text(kernel, stage, isa);
 }
 
-int64_t product_columns(tile::DType sums, int64_t rows) {
+int64_t product_columns(tile::DType sums, int64_t rows, int64_t most) {
   const VectorRegisters registers = vector_registers(isa_of_machine());
-  return int64_t{product_block(registers, sums, rows, std::numeric_limits<int32_t>::max()).vectors} *
-         registers.lanes;
+  return int64_t{product_block(registers, sums, rows, most).vectors} * registers.lanes;
 }
 
 const char* build_id() { return kBuildId; }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,8 +21,8 @@ enum class Isa : uint8_t { kAvx2, kAvx512 };
 Isa isa_of_machine();  ///< the widest that this processor has
 
 /// How many columns of a product of matrices this machine computes at once, where it has that many rows or
-/// more; sums of that type.
-int64_t product_columns(tile::DType sums, int64_t rows);
+/// more and at most `most` columns; sums of that type.
+int64_t product_columns(tile::DType sums, int64_t rows, int64_t most = std::numeric_limits<int32_t>::max());
 
 /// Machine code of a kernel. Immutable; runs in any number of threads at once.
 class Compiled {

@@ -22,8 +22,11 @@ using tile::Place;
 constexpr int64_t kRows = jit::kProductRows;  ///< of a step: what registers hold sums of
 constexpr int64_t kRowsOfBlock = 192;         ///< about: with kDepth columns they fit the second cache
 constexpr int64_t kLeftStride = 272;          ///< of a row of kDepth elements: rows do not meet in a cache
-constexpr int64_t kBlocks = 8;                ///< least to share among threads
-constexpr int64_t kSumBytes = 1 << 19;        ///< of a block's sums beside the result
+constexpr int64_t kShares = 8;                ///< of blocks are as many as each other
+constexpr int64_t kLeastPanels = 4;           ///< of a block of several
+/// What copying the operands costs beside the products of one column, and of one row.
+constexpr double kCostOfLeftCopy = 10, kCostOfRightCopy = 4;
+constexpr int64_t kSumBytes = 1 << 19;  ///< of a block's sums beside the result
 /// Bytes of a copy that take as long as one product.
 constexpr double kBytesOfProduct = 0.2;
 
@@ -48,21 +51,23 @@ int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 struct Form {
   DType sums;
   Layout left, right;
-  int64_t rows;    ///< of a step: kRows, or all that there are
-  bool one_block;  ///< of kDepth products: all of them
-  bool panels;     ///< right is in panels, as kernels of pack_kernel() make them
+  int64_t rows;         ///< of a step: kRows, or all that there are
+  int64_t columns = 0;  ///< of a panel: as many as registers hold sums of, or few, so that a copy fits the
+                        ///< first cache
+  bool one_block = false;  ///< of kDepth products: all of them
+  bool panels = false;     ///< right is in panels, as kernels of pack_kernel() make them
+  bool narrow = false;     ///< right is one panel, filled up with zeros, and left is read in place
 
   bool is_small() const { return rows < kRows; }
-  /// Of a panel: as many as registers hold sums of, or few, so that the copy fits the first cache.
-  int64_t columns() const { return jit::product_columns(sums, copies_right() ? kRows : rows); }
   /// A block has a copy of what it reads of left, and of each panel of right.
-  bool copies_left() const { return !is_small(); }
-  bool copies_right() const { return !panels && (right != Layout::kByRows || !is_small()); }
+  bool copies_left() const { return !is_small() && !narrow; }
+  bool copies_right() const { return narrow || (!panels && (right != Layout::kByRows || !is_small())); }
 };
 
 /// Whether a block's sums of several blocks of products are beside the result.
 bool has_sums_beside(const GemmCall& call, const Form& form) {
-  return call.finish != nullptr || call.out.dtype != form.sums || layout_of(call.out) != Layout::kByRows;
+  return form.narrow || call.finish != nullptr || call.out.dtype != form.sums ||
+         layout_of(call.out) != Layout::kByRows;
 }
 
 /// A buffer of batch x rows x columns.
@@ -102,7 +107,9 @@ class GemmKernel {
       return builder_.finish();
     }
     const bool beside = sums_ != out_;
-    builder_.store(sums_, beside ? std::vector<Place>{0, 0} : out_at(0, 0), zeros(rows_, cols_));
+    builder_.store(sums_, beside ? std::vector<Place>{0, 0} : out_at(0, 0),
+                   zeros(rows_, form_.narrow ? Index(form_.columns) : cols_));
+    if (form_.narrow) builder_.store(panel_, {0, 0}, zeros(kDepth, form_.columns));
     if (form_.is_small())
       for_each_panel([&](const Index& col) {
         for_each_depth([&](const Index& first, const Index& depth) { panel(col, first, depth); });
@@ -128,7 +135,7 @@ class GemmKernel {
 
     left_.emplace(builder_, "left", call_.left.dtype, form_.left, batches, m, k_);
     if (form_.panels) {
-      const int64_t columns = form_.columns();
+      const int64_t columns = form_.columns;
       panels_ = builder_.buffer("right", form_.sums, {batches, ceil_div(n, columns), k_, columns},
                                 {std::nullopt, std::nullopt, columns, 1});
     } else {
@@ -147,9 +154,10 @@ class GemmKernel {
                          layout_of(call_.out) == Layout::kByRows ? std::optional<int64_t>(1) : std::nullopt});
     sums_ = out_;
     if (form_.copies_left()) left_copy_ = builder_.local("left_copy", form_.sums, {block_rows, kLeftStride});
-    if (form_.copies_right()) panel_ = builder_.local("panel", form_.sums, {kDepth, form_.columns()});
+    if (form_.copies_right()) panel_ = builder_.local("panel", form_.sums, {kDepth, form_.columns});
     if (!form_.one_block && has_sums_beside(call_, form_))
-      sums_ = builder_.local("sums", form_.sums, {block_rows, block_cols});
+      sums_ =
+          builder_.local("sums", form_.sums, {block_rows, form_.narrow ? Index(form_.columns) : block_cols});
     for (size_t i = 0; i < call_.numbers.size(); ++i)
       numbers_.push_back(builder_.scalar(concat("number", i), form_.sums));
   }
@@ -170,7 +178,7 @@ class GemmKernel {
     });
   }
   void for_each_panel(const std::function<void(const Index&)>& body) {
-    builder_.loop(0, cols_, form_.columns(), {}, [&](const Index& col, const auto&) -> std::vector<Expr> {
+    builder_.loop(0, cols_, form_.columns, {}, [&](const Index& col, const auto&) -> std::vector<Expr> {
       body(col);
       return {};
     });
@@ -185,9 +193,9 @@ class GemmKernel {
 
   /// The same of the sums in a panel's columns, step by step of left.
   void panel(const Index& col, const Index& first, const Index& depth) {
-    const Index cols = min(form_.columns(), cols_ - col);
+    const Index there = min(form_.columns, cols_ - col), cols = form_.narrow ? Index(form_.columns) : there;
     if (form_.copies_right())
-      builder_.store(panel_, {0, 0}, right_->tile(batch_, first, col_ + col, depth, cols, form_.sums));
+      builder_.store(panel_, {0, 0}, right_->tile(batch_, first, col_ + col, depth, there, form_.sums));
     const auto step = [&](const Index& row, const auto&) -> std::vector<Expr> {
       const Index rows = form_.is_small() ? rows_ : min(kRows, rows_ - row);
       const Expr left = form_.copies_left() ? builder_.load(left_copy_, {row, 0}, rows, depth)
@@ -205,7 +213,7 @@ class GemmKernel {
   Expr right_tile(const Index& first, const Index& col, const Index& depth, const Index& cols) {
     if (form_.copies_right()) return builder_.load(panel_, {0, 0}, depth, cols);
     if (form_.panels)
-      return builder_.load(panels_, {batch_, (col_ + col) / form_.columns(), first, 0}, depth, cols);
+      return builder_.load(panels_, {batch_, (col_ + col) / form_.columns, first, 0}, depth, cols);
     return right_->tile(batch_, first, col_ + col, depth, cols, form_.sums);
   }
 
@@ -247,14 +255,14 @@ class GemmKernel {
 tile::Kernel pack_kernel(const GemmCall& call, const Form& form) {
   Builder builder("GemmPack");
   const Index batches = builder.size("batch"), n = builder.size("n"), k = builder.size("k");
-  const Index columns = form.columns(), panels = ceil_div(n, columns), parts = ceil_div(k, kDepth);
+  const Index columns = form.columns, panels = ceil_div(n, columns), parts = ceil_div(k, kDepth);
   builder.grid(batches * panels * parts);
   const Index batch = Index::block() / parts / panels, panel = Index::block() / parts % panels,
               first = Index::block() % parts * kDepth, depth = min(kDepth, k - first),
               cols = min(columns, n - panel * columns);
   const Matrices right(builder, "right", call.right.dtype, form.right, batches, k, n);
   const int to = builder.buffer("panels", form.sums, {batches, panels, k, columns},
-                                {std::nullopt, std::nullopt, form.columns(), 1});
+                                {std::nullopt, std::nullopt, form.columns, 1});
   const int local = builder.local("panel", form.sums, {kDepth, columns});
   builder.store(local, {0, 0}, right.tile(batch, first, panel * columns, depth, cols, form.sums));
   builder.store(to, {batch, panel, first, 0}, builder.load(local, {0, 0}, depth, cols));
@@ -274,6 +282,8 @@ KernelTable::Key key_of(const GemmCall& call, const Form& form, bool pack) {
   key.add(static_cast<uint8_t>(form.rows));
   key.add(static_cast<uint8_t>(form.one_block));
   key.add(static_cast<uint8_t>(form.panels));
+  key.add(static_cast<uint8_t>(form.narrow));
+  key.add(static_cast<uint8_t>(form.columns));
   key.add(reinterpret_cast<uintptr_t>(call.finish));
   for (const View& operand : call.operands) {
     key.add(operand.dtype);
@@ -305,17 +315,31 @@ struct Blocks {
   int64_t rows, cols, count;
 };
 
+/// Those that take least: the operands are copied seldom, little is computed beyond the result's edges, and
+/// threads get equal shares.
 Blocks blocks_of(const GemmCall& call, const Form& form) {
-  const int64_t batches = call.out.sizes[0], m = call.out.sizes[1], n = call.out.sizes[2],
-                columns = form.columns();
-  const int64_t down = form.is_small() ? 1 : ceil_div(m, kRowsOfBlock);
-  const int64_t rows = form.is_small() ? m : round_up(ceil_div(m, down), kRows);
-  int64_t across =
-      std::clamp<int64_t>(ceil_div(kBlocks, batches * down), 1, std::max<int64_t>(1, n / (4 * columns)));
-  if (!form.one_block && has_sums_beside(call, form))
-    across = std::max(across, ceil_div(n * rows * static_cast<int64_t>(size_of(form.sums)), kSumBytes));
-  const int64_t cols = round_up(ceil_div(n, across), columns);
-  return {rows, cols, batches * ceil_div(m, rows) * ceil_div(n, cols)};
+  const int64_t batches = call.out.sizes[0], m = call.out.sizes[1], n = call.out.sizes[2];
+  const int64_t least_down = form.is_small() ? 1 : ceil_div(m, kRowsOfBlock),
+                most_down = form.is_small() ? 1 : std::max(least_down, 2 * m / kRowsOfBlock),
+                most_across = std::max<int64_t>(1, n / (kLeastPanels * form.columns));
+  Blocks best = {};
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t down = least_down; down <= most_down; ++down) {
+    const int64_t rows = form.is_small() ? m : round_up(ceil_div(m, down), kRows);
+    int64_t least_across = 1;
+    if (!form.one_block && has_sums_beside(call, form))
+      least_across = ceil_div(n * rows * static_cast<int64_t>(size_of(form.sums)), kSumBytes);
+    for (int64_t across = least_across; across <= std::max(least_across, most_across); ++across) {
+      const int64_t cols = round_up(ceil_div(n, across), form.columns),
+                    count = batches * ceil_div(m, rows) * ceil_div(n, cols);
+      double cost = static_cast<double>(round_up(count, kShares) * rows * cols);
+      if (form.copies_left()) cost *= 1 + kCostOfLeftCopy / static_cast<double>(cols);
+      if (form.copies_right()) cost *= 1 + kCostOfRightCopy / static_cast<double>(rows);
+      if (cost < least) best = {rows, cols, count};
+      least = std::min(least, cost);
+    }
+  }
+  return best;
 }
 
 void check(const GemmCall& call) {
@@ -355,26 +379,50 @@ DType sum_type(DType dtype) {
   }
 }
 
+/// The same product, of the transposed matrices.
+GemmCall transposed(const GemmCall& given) {
+  GemmCall call = given;
+  call.left = transposed(given.right);
+  call.right = transposed(given.left);
+  call.out = transposed(given.out);
+  for (View& operand : call.operands) operand = transposed(operand);
+  return call;
+}
+
+/// The matrix of few rows or columns is right: its copies are soon made, and the other one needs none.
+bool is_narrow(const GemmCall& call, DType sums) {
+  return call.right.sizes[2] <= jit::product_columns(sums, kRows) && call.left.sizes[1] >= kRows &&
+         layout_of(call.left) == Layout::kByRows && call.left.dtype == sums && call.left.sizes[2] > 0;
+}
+
+Form form_of(const GemmCall& call) {
+  const int64_t m = call.left.sizes[1], k = call.left.sizes[2], n = call.right.sizes[2];
+  Form form = {.sums = sum_type(call.left.dtype),
+               .left = layout_of(call.left),
+               .right = layout_of(call.right),
+               .rows = std::min(m, kRows)};
+  form.narrow = is_narrow(call, form.sums);
+  form.one_block = 0 < k && k <= kDepth && !form.narrow;
+  form.panels = m > kRowsOfBlock && k > 0 && !form.narrow;
+  if (form.is_small() && form.left == Layout::kByColumns) form.left = Layout::kApart;
+  form.columns = form.narrow ? jit::product_columns(form.sums, kRows, n)
+                             : jit::product_columns(form.sums, form.copies_right() ? kRows : form.rows);
+  return form;
+}
+
 std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   check(given);
-  GemmCall call = given;
-  if (layout_of(call.out) == Layout::kByColumns) {
-    call.left = transposed(given.right);
-    call.right = transposed(given.left);
-    call.out = transposed(given.out);
-    for (View& operand : call.operands) operand = transposed(operand);
-  }
+  GemmCall call = layout_of(given.out) == Layout::kByColumns ? transposed(given) : given;
   if (call.out.elements() == 0) return {};
+  if (GemmCall turned = transposed(call); is_narrow(turned, sum_type(turned.left.dtype)))
+    call = std::move(turned);
+  const Form form = form_of(call);
   const int64_t m = call.left.sizes[1], k = call.left.sizes[2];
-  Form form = {sum_type(call.left.dtype), layout_of(call.left), layout_of(call.right),
-               std::min(m, kRows),        0 < k && k <= kDepth, false};
-  if (form.is_small() && form.left == Layout::kByColumns) form.left = Layout::kApart;
-  form.panels = m > kRowsOfBlock && k > 0;
 
   std::vector<Launch> launches;
   if (form.panels) {
-    const int64_t columns = form.columns();
+    const int64_t columns = form.columns;
     const View panels =
         temporary(take, form.sums, {call.right.sizes[0], ceil_div(call.right.sizes[2], columns), k, columns});
     launches.push_back(pack(call, form, panels, table));
