@@ -22,6 +22,7 @@ using tile::Place;
 constexpr int64_t kRows = jit::kProductRows;  ///< of a step: what registers hold sums of
 constexpr int64_t kRowsOfBlock = 192;         ///< about: with kDepth columns they fit the second cache
 constexpr int64_t kLeftStride = 272;          ///< of a row of kDepth elements: rows do not meet in a cache
+constexpr int64_t kMostNarrow = 1 << 12;      ///< of k: as much of right fits the second cache
 constexpr int64_t kShares = 8;                ///< of blocks are as many as each other
 constexpr int64_t kLeastPanels = 4;           ///< of a block of several
 /// What copying the operands costs beside the products of one column, and of one row.
@@ -51,9 +52,9 @@ int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 struct Form {
   DType sums;
   Layout left, right;
-  int64_t rows;         ///< of a step: kRows, or all that there are
-  int64_t columns = 0;  ///< of a panel: as many as registers hold sums of, or few, so that a copy fits the
-                        ///< first cache
+  int64_t rows;            ///< of a step: kRows, or all that there are
+  int64_t columns = 0;     ///< of a panel: as many as registers hold sums of, or few, so that a copy fits the
+                           ///< first cache
   bool one_block = false;  ///< of kDepth products: all of them
   bool panels = false;     ///< right is in panels, as kernels of pack_kernel() make them
   bool narrow = false;     ///< right is one panel, filled up with zeros, and left is read in place
@@ -109,8 +110,17 @@ class GemmKernel {
     const bool beside = sums_ != out_;
     builder_.store(sums_, beside ? std::vector<Place>{0, 0} : out_at(0, 0),
                    zeros(rows_, form_.narrow ? Index(form_.columns) : cols_));
-    if (form_.narrow) builder_.store(panel_, {0, 0}, zeros(kDepth, form_.columns));
-    if (form_.is_small())
+    if (form_.narrow) {
+      builder_.store(panel_, {0, 0}, zeros(k_, form_.columns));
+      for_each_depth([&](const Index& first, const Index& depth) {
+        builder_.store(panel_, {first, 0}, right_->tile(batch_, first, col_, depth, cols_, form_.sums));
+      });
+      for_each_step([&](const Index& row) {
+        for_each_depth([&](const Index& first, const Index& depth) {
+          step(row, 0, first, depth, builder_.load(panel_, {first, 0}, depth, form_.columns));
+        });
+      });
+    } else if (form_.is_small())
       for_each_panel([&](const Index& col) {
         for_each_depth([&](const Index& first, const Index& depth) { panel(col, first, depth); });
       });
@@ -154,7 +164,8 @@ class GemmKernel {
                          layout_of(call_.out) == Layout::kByRows ? std::optional<int64_t>(1) : std::nullopt});
     sums_ = out_;
     if (form_.copies_left()) left_copy_ = builder_.local("left_copy", form_.sums, {block_rows, kLeftStride});
-    if (form_.copies_right()) panel_ = builder_.local("panel", form_.sums, {kDepth, form_.columns});
+    if (form_.copies_right())
+      panel_ = builder_.local("panel", form_.sums, {form_.narrow ? k_ : Index(kDepth), form_.columns});
     if (!form_.one_block && has_sums_beside(call_, form_))
       sums_ =
           builder_.local("sums", form_.sums, {block_rows, form_.narrow ? Index(form_.columns) : block_cols});
@@ -191,30 +202,34 @@ class GemmKernel {
     for_each_panel([&](const Index& col) { panel(col, first, depth); });
   }
 
-  /// The same of the sums in a panel's columns, step by step of left.
+  /// The same of the sums in a panel's columns.
   void panel(const Index& col, const Index& first, const Index& depth) {
-    const Index there = min(form_.columns, cols_ - col), cols = form_.narrow ? Index(form_.columns) : there;
+    const Index cols = min(form_.columns, cols_ - col);
     if (form_.copies_right())
-      builder_.store(panel_, {0, 0}, right_->tile(batch_, first, col_ + col, depth, there, form_.sums));
-    const auto step = [&](const Index& row, const auto&) -> std::vector<Expr> {
-      const Index rows = form_.is_small() ? rows_ : min(kRows, rows_ - row);
-      const Expr left = form_.copies_left() ? builder_.load(left_copy_, {row, 0}, rows, depth)
-                                            : left_->tile(batch_, row_ + row, first, rows, depth, form_.sums);
-      const Expr right = right_tile(first, col, depth, cols);
-      add(row, col, builder_.op(tile::Opcode::kMatmul, {left, right, zeros(rows, cols)}));
-      return {};
+      builder_.store(panel_, {0, 0}, right_->tile(batch_, first, col_ + col, depth, cols, form_.sums));
+    const auto right = [&] {
+      if (form_.copies_right()) return builder_.load(panel_, {0, 0}, depth, cols);
+      if (form_.panels)
+        return builder_.load(panels_, {batch_, (col_ + col) / form_.columns, first, 0}, depth, cols);
+      return right_->tile(batch_, first, col_ + col, depth, cols, form_.sums);
     };
-    if (form_.is_small())
-      step(0, std::vector<Expr>());
-    else
-      builder_.loop(0, rows_, kRows, {}, step);
+    for_each_step([&](const Index& row) { step(row, col, first, depth, right()); });
   }
 
-  Expr right_tile(const Index& first, const Index& col, const Index& depth, const Index& cols) {
-    if (form_.copies_right()) return builder_.load(panel_, {0, 0}, depth, cols);
-    if (form_.panels)
-      return builder_.load(panels_, {batch_, (col_ + col) / form_.columns, first, 0}, depth, cols);
-    return right_->tile(batch_, first, col_ + col, depth, cols, form_.sums);
+  void for_each_step(const std::function<void(const Index&)>& body) {
+    if (form_.is_small()) return body(0);
+    builder_.loop(0, rows_, kRows, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
+      body(row);
+      return {};
+    });
+  }
+
+  /// The same of the sums in some rows and in the columns of a tile of right.
+  void step(const Index& row, const Index& col, const Index& first, const Index& depth, const Expr& right) {
+    const Index rows = form_.is_small() ? rows_ : min(kRows, rows_ - row), cols = right.type().cols;
+    const Expr left = form_.copies_left() ? builder_.load(left_copy_, {row, 0}, rows, depth)
+                                          : left_->tile(batch_, row_ + row, first, rows, depth, form_.sums);
+    add(row, col, builder_.op(tile::Opcode::kMatmul, {left, right, zeros(rows, cols)}));
   }
 
   void add(const Index& row, const Index& col, const Expr& products) {
@@ -392,7 +407,8 @@ GemmCall transposed(const GemmCall& given) {
 /// The matrix of few rows or columns is right: its copies are soon made, and the other one needs none.
 bool is_narrow(const GemmCall& call, DType sums) {
   return call.right.sizes[2] <= jit::product_columns(sums, kRows) && call.left.sizes[1] >= kRows &&
-         layout_of(call.left) == Layout::kByRows && call.left.dtype == sums && call.left.sizes[2] > 0;
+         layout_of(call.left) == Layout::kByRows && call.left.dtype == sums && call.left.sizes[2] > 0 &&
+         call.left.sizes[2] <= kMostNarrow;
 }
 
 Form form_of(const GemmCall& call) {
