@@ -1,7 +1,9 @@
 #include "fuzz/coverage.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 
@@ -34,6 +36,46 @@ bool names_counter(const Index& index) {
   return found;
 }
 
+/// The instruction of a body that gives a value; none where it is from elsewhere.
+const Instruction* definition(const Body& body, Value value) {
+  const auto found = std::ranges::find_if(body.instructions, [&](const Instruction& instruction) {
+    return std::ranges::find(instruction.results, value) != instruction.results.end();
+  });
+  return found == body.instructions.end() ? nullptr : &*found;
+}
+
+/// The instructions of a body that have a value among their operands.
+std::vector<const Instruction*> users_of(const Body& body, Value value) {
+  std::vector<const Instruction*> users;
+  for (const Instruction& instruction : body.instructions)
+    if (std::ranges::find(instruction.operands, value) != instruction.operands.end())
+      users.push_back(&instruction);
+  return users;
+}
+
+/// Whether elementwise operations, one after another, take a value to memory.
+bool is_stored(const Body& body, Value value) {
+  const auto users = users_of(body, value);
+  if (users.size() != 1) return false;
+  const Instruction& user = *users[0];
+  if (user.opcode == Opcode::kStore) return true;
+  using Shape = OpcodeInfo::Shape;
+  const Shape shape = info(user.opcode).shape;
+  const bool elementwise =
+      shape == Shape::kElementwise || shape == Shape::kCompare || user.opcode == Opcode::kCast;
+  return elementwise && is_stored(body, user.results[0]);
+}
+
+constexpr Opcode kAccesses[] = {Opcode::kLoad, Opcode::kStore, Opcode::kAccumulate};
+size_t local_access(Opcode opcode) {
+  return static_cast<size_t>(std::ranges::find(kAccesses, opcode) - std::begin(kAccesses));
+}
+
+bool is_zero(const Place& place) {
+  const auto* index = std::get_if<Index>(&place);
+  return index != nullptr && index->is(0);
+}
+
 }  // namespace
 
 void Coverage::add(const Kernel& kernel) {
@@ -55,6 +97,55 @@ void Coverage::add(const Kernel& kernel, const Body& body) {
     if (instruction.buffer >= 0) add_memory(kernel, instruction);
     for (const Body& inner : instruction.body) add(kernel, inner);
   }
+  add_uses(kernel, body);
+}
+
+/// What follows from how one instruction of a body uses another's result.
+void Coverage::add_uses(const Kernel& kernel, const Body& body) {
+  for (const Instruction& instruction : body.instructions) {
+    if (instruction.opcode == Opcode::kMatmul) add_product(kernel, body, instruction);
+    if (instruction.opcode != Opcode::kStore || !kernel.is_local(instruction.buffer)) continue;
+    const Instruction* stored = definition(body, instruction.operands[0]);
+    if (stored != nullptr && stored->opcode == Opcode::kTranspose) see(Way::kTurnedToLocal);
+  }
+}
+
+void Coverage::add_product(const Kernel& kernel, const Body& body, const Instruction& product) {
+  for (const Value operand : {product.operands[0], product.operands[1]}) {
+    const Instruction* source = definition(body, operand);
+    if (source != nullptr && source->opcode == Opcode::kTranspose) {
+      see(Way::kProductOfTurned);
+      source = definition(body, source->operands[0]);
+    }
+    if (source != nullptr && source->opcode == Opcode::kCast) {
+      see(Way::kProductOfConverted);
+      source = definition(body, source->operands[0]);
+    }
+    if (source == nullptr) continue;
+    if (source->opcode != Opcode::kLoad) {
+      see(Way::kProductOfComputed);
+      continue;
+    }
+    see(kernel.is_local(source->buffer) ? Way::kProductOfLocal : Way::kProductOfMemory);
+    if (std::any_of(source, &product, [&](const Instruction& between) {
+          return between.opcode == Opcode::kStore && between.buffer == source->buffer;
+        }))
+      see(Way::kProductOfOverwritten);
+  }
+  const Value result = product.results[0];
+  const Type& shape = kernel.type(result);
+  if (shape.rows.upper_bound() && shape.cols.upper_bound()) see(Way::kProductInRegisters);
+  if (std::ranges::find(body.arguments, product.operands[2]) != body.arguments.end())
+    see(Way::kProductInLoop);
+  const auto users = users_of(body, result);
+  if (users.size() > 1) see(Way::kSharedProduct);
+  if (users.size() != 1) return;
+  if (users[0]->opcode == Opcode::kStore)
+    see(Way::kStoredProduct);
+  else if (users[0]->opcode == Opcode::kAccumulate)
+    see(Way::kAddedProduct);
+  else if (!users[0]->results.empty() && is_stored(body, users[0]->results[0]))
+    see(Way::kFinishedProduct);
 }
 
 void Coverage::add_memory(const Kernel& kernel, const Instruction& instruction) {
@@ -75,8 +166,11 @@ void Coverage::add_memory(const Kernel& kernel, const Instruction& instruction) 
     else
       see(cols ? Way::kScatteredCols : Way::kScatteredRows);
   }
-  const Buffer& buffer = kernel.buffers[static_cast<size_t>(instruction.buffer)];
+  const Buffer& buffer = kernel.buffer(instruction.buffer);
   if (!buffer.strides.empty() && buffer.strides.back() == 0) see(Way::kRepeatedLoad);
+  if (!kernel.is_local(instruction.buffer)) return;
+  ++locals_[local_access(instruction.opcode)][static_cast<size_t>(buffer.dtype)];
+  if (!std::ranges::all_of(instruction.places, is_zero)) see(loads ? Way::kLoadOfPart : Way::kStoreOfPart);
 }
 
 std::string Coverage::missing() const {
@@ -92,6 +186,11 @@ std::string Coverage::missing() const {
       if (from != to && casts_[static_cast<size_t>(from)][static_cast<size_t>(to)] == 0)
         text += concat("cast from ", name_of(static_cast<DType>(from)), " to ",
                        name_of(static_cast<DType>(to)), "\n");
+  for (size_t i = 0; i < locals_.size(); ++i)
+    for (int t = 0; t < kDTypes; ++t)
+      if (const auto dtype = static_cast<DType>(t);
+          accepted(kAccesses[i]).contains(dtype) && locals_[i][static_cast<size_t>(t)] == 0)
+        text += concat("local ", info(kAccesses[i]).name, " of ", name_of(dtype), "\n");
   for (size_t i = 0; i < ways_.size(); ++i)
     if (ways_[i] == 0) text += concat(kWays[i], "\n");
   return text;
@@ -99,15 +198,16 @@ std::string Coverage::missing() const {
 
 std::string Coverage::text() const {
   std::string text = concat(programs_, " programs\n");
-  for (int i = 0; i < kOpcodes; ++i) {
-    const auto& by_dtype = operations_[static_cast<size_t>(i)];
-    text += concat(info(static_cast<Opcode>(i)).name, ' ',
-                   std::accumulate(by_dtype.begin(), by_dtype.end(), uint64_t{0}), ':');
+  const auto line = [&](std::string_view name, const std::array<uint64_t, kDTypes>& by_dtype) {
+    text += concat(name, ' ', std::accumulate(by_dtype.begin(), by_dtype.end(), uint64_t{0}), ':');
     for (int t = 0; t < kDTypes; ++t)
       if (const uint64_t count = by_dtype[static_cast<size_t>(t)]; count != 0)
         text += concat(' ', name_of(static_cast<DType>(t)), ' ', count);
     text += '\n';
-  }
+  };
+  for (int i = 0; i < kOpcodes; ++i)
+    line(info(static_cast<Opcode>(i)).name, operations_[static_cast<size_t>(i)]);
+  for (size_t i = 0; i < locals_.size(); ++i) line(concat("local ", info(kAccesses[i]).name), locals_[i]);
   for (size_t i = 0; i < ways_.size(); ++i) text += concat(kWays[i], ' ', ways_[i], '\n');
   return text;
 }

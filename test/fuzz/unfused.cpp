@@ -50,8 +50,8 @@ struct Stored {
 class Step {
  public:
   Step(const Kernel& whole, const Arguments& arguments, const std::vector<int64_t>& counters,
-       std::vector<Stored>& values, int64_t blocks)
-      : whole_(whole), given_(arguments), values_(values) {
+       std::vector<Stored>& values, const std::vector<BufferArgument>& locals, int64_t blocks)
+      : whole_(whole), given_(arguments), values_(values), locals_(locals) {
     step_.name = "step";
     step_.sizes = whole.sizes;
     arguments_.sizes = arguments.sizes;
@@ -95,8 +95,16 @@ class Step {
     copy.type = here_of(copy.type);
     copy.index = here_of(copy.index);
     if (copy.buffer >= 0) {
-      const auto buffer = static_cast<size_t>(copy.buffer);
-      copy.buffer = add_buffer(whole_.buffers[buffer], given_.buffers[buffer]);
+      const auto number = static_cast<size_t>(copy.buffer);
+      Buffer buffer = whole_.buffer(copy.buffer);
+      if (whole_.is_local(copy.buffer)) {
+        copy.places.insert(copy.places.begin(), Index::block());
+        buffer.sizes.insert(buffer.sizes.begin(), *blocks_);
+        buffer.strides.insert(buffer.strides.begin(), std::nullopt);
+        copy.buffer = add_buffer(std::move(buffer), locals_[number - whole_.buffers.size()]);
+      } else {
+        copy.buffer = add_buffer(std::move(buffer), given_.buffers[number]);
+      }
     }
     const auto results = append(std::move(copy));
     for (size_t i = 0; i < results.size(); ++i) store(instruction.results[i], results[i]);
@@ -154,6 +162,7 @@ class Step {
   const Kernel& whole_;
   const Arguments& given_;
   std::vector<Stored>& values_;
+  const std::vector<BufferArgument>& locals_;  ///< a tensor of all blocks' for each
   Kernel step_;
   Arguments arguments_;
   std::optional<Index> blocks_;
@@ -161,6 +170,8 @@ class Step {
 };
 
 class Unfused {
+  static constexpr int64_t kMost = int64_t{1} << 30;  // elements: of a fuzzer's values, none has as many
+
  public:
   Unfused(const Kernel& kernel, const Arguments& arguments, const CompileStep& compile)
       : kernel_(kernel),
@@ -179,6 +190,7 @@ class Unfused {
       values_[i].rows = std::max<int64_t>(intervals[extents[i].first].greatest, 0);
       values_[i].cols = std::max<int64_t>(intervals[extents[i].second].greatest, 0);
     }
+    for (const Buffer& local : kernel.locals) add_local(local);
   }
 
   void run(const Body& body) {
@@ -195,10 +207,24 @@ class Unfused {
   }
 
  private:
-  Step new_step() { return {kernel_, arguments_, counters_, values_, blocks_}; }
+  Step new_step() { return {kernel_, arguments_, counters_, values_, locals_, blocks_}; }
+
+  void add_local(const Buffer& local) {
+    BufferArgument argument = {nullptr, std::vector<int64_t>(local.sizes.size() + 1)};
+    int64_t elements = 1;
+    for (size_t d = local.sizes.size(); d > 0; --d) {
+      argument.strides[d] = elements;
+      elements *= std::max<int64_t>(known(local.sizes[d - 1]), 0);
+    }
+    argument.strides[0] = elements;
+    require(elements * blocks_ < kMost, ErrorCode::kInternal, "unfused: a local buffer is too large");
+    local_memory_.emplace_back(static_cast<size_t>(elements * blocks_) * size_of(local.dtype),
+                               GuardedMemory::Edge::kEnd);
+    argument.data = local_memory_.back().data();
+    locals_.push_back(std::move(argument));
+  }
 
   void allocate(Value value) {
-    constexpr int64_t kMost = int64_t{1} << 30;  // elements: of a fuzzer's values, none has as many
     Stored& stored = values_[number_of(value)];
     require(stored.rows < kMost && stored.cols < kMost && stored.rows * stored.cols * blocks_ < kMost,
             ErrorCode::kInternal, "unfused: the extents of a value follow from data");
@@ -257,6 +283,8 @@ class Unfused {
   const int64_t blocks_;
   std::vector<int64_t> counters_;
   std::vector<Stored> values_;  ///< by number
+  std::vector<GuardedMemory> local_memory_;
+  std::vector<BufferArgument> locals_;  ///< into it
 };
 
 }  // namespace
