@@ -1,3 +1,5 @@
+#include "ops/cube/matmul.h"
+
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -5,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cube/gemm.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/native_op.h"
@@ -13,10 +14,7 @@
 namespace torch_npu {
 namespace {
 
-using anynpu::ops::Formula;
-using anynpu::ops::formula;
-using anynpu::ops::GemmCall;
-using anynpu::ops::View;
+using anynpu::ops::Matmul;
 using at::Tensor;
 
 bool is_computed(const Tensor& left, const Tensor& right) {
@@ -25,33 +23,11 @@ bool is_computed(const Tensor& left, const Tensor& right) {
          left.device() == right.device();
 }
 
-/// Of one matrix or of several.
-View batch_of(const Tensor& tensor) { return view_of(tensor.dim() == 2 ? tensor.unsqueeze(0) : tensor); }
-
 /// What is added to a product: `beta` times a tensor that is broadcast to it, and the factor of the product.
 struct Added {
   Tensor tensor;
   double beta, alpha;
 };
-
-/// beta 0: what is added does not count, be it NaN.
-const Formula kScaled = formula<2>([](auto sum, auto alpha) { return sum * alpha; });
-const Formula kAdded = formula<2>([](auto sum, auto c) { return sum + c; });
-const Formula kScaledAdded =
-    formula<4>([](auto sum, auto c, auto beta, auto alpha) { return beta * c + alpha * sum; });
-
-void finish(GemmCall& call, const Added& added, at::IntArrayRef sizes) {
-  if (added.beta == 0) {
-    if (added.alpha == 1) return;
-    call.finish = &kScaled;
-    call.numbers = {added.alpha};
-    return;
-  }
-  Tensor tensor = added.tensor.expand(sizes);
-  call.operands = {batch_of(tensor)};
-  call.finish = added.beta == 1 && added.alpha == 1 ? &kAdded : &kScaledAdded;
-  if (call.finish == &kScaledAdded) call.numbers = {added.beta, added.alpha};
-}
 
 /// Of two tensors of `rank` dimensions: matrices, or batches of them. Nothing where PyTorch is to refuse
 /// them.
@@ -71,8 +47,12 @@ Results product(int64_t rank, const Tensor& left, const Tensor& right, const Ten
   }
   if (out != nullptr && !takes_result(*out, sizes, left.scalar_type(), operands)) return std::nullopt;
   const Tensor result = out != nullptr ? *out : at::empty(sizes, left.options());
-  GemmCall call = {batch_of(left), batch_of(right), batch_of(result)};
-  if (added) finish(call, *added, sizes);
+  Matmul call = {view_of(left), view_of(right), view_of(result)};
+  if (added) {
+    call.added = view_of(added->tensor);
+    call.beta = added->beta;
+    call.alpha = added->alpha;
+  }
   Temporaries temporaries(left);
   enqueue_native(npu_call([&] { return prepare(call, temporaries.take()); }), result, counter);
   return {{result}};

@@ -24,6 +24,9 @@ Launches plan_layer_norm(const Call& call, Workspace& workspace);
 /// (gradOut, input, normalizedShape, mean, rstd, weight, bias, outputMask, gradients of input, weight, bias)
 Launches plan_layer_norm_backward(const Call& call, Workspace& workspace);
 
+/// ([self that is added,] two operands[, beta and alpha], result[, cubeMathType]) of a product of matrices.
+Launches plan_product(const Call& call, Workspace& workspace);
+
 /// (tensors..., dim, out)
 Launches plan_cat(const Call& call, Workspace& workspace);
 /// (self, dim, index, out)

@@ -3,14 +3,19 @@
 #include "abi/aclnn/plans.h"
 #include "aclnnop/aclnn_abs.h"
 #include "aclnnop/aclnn_add.h"
+#include "aclnnop/aclnn_addbmm.h"
 #include "aclnnop/aclnn_addcdiv.h"
 #include "aclnnop/aclnn_addcmul.h"
+#include "aclnnop/aclnn_addmm.h"
+#include "aclnnop/aclnn_addmv.h"
 #include "aclnnop/aclnn_all.h"
 #include "aclnnop/aclnn_amax.h"
 #include "aclnnop/aclnn_amin.h"
 #include "aclnnop/aclnn_any.h"
 #include "aclnnop/aclnn_argmax.h"
 #include "aclnnop/aclnn_argmin.h"
+#include "aclnnop/aclnn_baddbmm.h"
+#include "aclnnop/aclnn_batch_matmul.h"
 #include "aclnnop/aclnn_bitwise_and_scalar.h"
 #include "aclnnop/aclnn_bitwise_and_tensor.h"
 #include "aclnnop/aclnn_bitwise_or_scalar.h"
@@ -23,6 +28,7 @@
 #include "aclnnop/aclnn_cumprod.h"
 #include "aclnnop/aclnn_cumsum.h"
 #include "aclnnop/aclnn_div.h"
+#include "aclnnop/aclnn_dot.h"
 #include "aclnnop/aclnn_embedding.h"
 #include "aclnnop/aclnn_embedding_dense_backward.h"
 #include "aclnnop/aclnn_eq_scalar.h"
@@ -57,6 +63,7 @@
 #include "aclnnop/aclnn_lt_tensor.h"
 #include "aclnnop/aclnn_masked_fill_scalar.h"
 #include "aclnnop/aclnn_masked_fill_tensor.h"
+#include "aclnnop/aclnn_matmul.h"
 #include "aclnnop/aclnn_max.h"
 #include "aclnnop/aclnn_max_dim.h"
 #include "aclnnop/aclnn_maximum.h"
@@ -64,7 +71,9 @@
 #include "aclnnop/aclnn_min.h"
 #include "aclnnop/aclnn_min_dim.h"
 #include "aclnnop/aclnn_minimum.h"
+#include "aclnnop/aclnn_mm.h"
 #include "aclnnop/aclnn_mul.h"
+#include "aclnnop/aclnn_mv.h"
 #include "aclnnop/aclnn_ne_scalar.h"
 #include "aclnnop/aclnn_ne_tensor.h"
 #include "aclnnop/aclnn_neg.h"
@@ -1358,6 +1367,161 @@ aclnnStatus aclnnEmbeddingDenseBackwardGetWorkspaceSize(const aclTensor* gradOut
 aclnnStatus aclnnEmbeddingDenseBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                                         aclrtStream stream) {
   return run("aclnnEmbeddingDenseBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMatmulGetWorkspaceSize(const aclTensor* self, const aclTensor* mat2, aclTensor* out,
+                                        int8_t cubeMathType, uint64_t* workspaceSize,
+                                        aclOpExecutor** executor) {
+  return prepare("aclnnMatmulGetWorkspaceSize", {"aclnnMatmul", plan_product, "Gemm"},
+                 {{"self", self}, {"mat2", mat2}, {"out", out}, {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMatmul(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnMatmul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMmGetWorkspaceSize(const aclTensor* self, const aclTensor* mat2, aclTensor* out,
+                                    int8_t cubeMathType, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnMmGetWorkspaceSize", {"aclnnMm", plan_product, "Gemm"},
+                 {{"self", self}, {"mat2", mat2}, {"out", out}, {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMm(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnMm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnBatchMatMulGetWorkspaceSize(const aclTensor* self, const aclTensor* mat2, aclTensor* out,
+                                             int8_t cubeMathType, uint64_t* workspaceSize,
+                                             aclOpExecutor** executor) {
+  return prepare("aclnnBatchMatMulGetWorkspaceSize", {"aclnnBatchMatMul", plan_product, "Gemm"},
+                 {{"self", self}, {"mat2", mat2}, {"out", out}, {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnBatchMatMul(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                             aclrtStream stream) {
+  return run("aclnnBatchMatMul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMvGetWorkspaceSize(const aclTensor* self, const aclTensor* vec, aclTensor* out,
+                                    int8_t cubeMathType, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnMvGetWorkspaceSize", {"aclnnMv", plan_product, "Gemm"},
+                 {{"self", self}, {"vec", vec}, {"out", out}, {"cubeMathType", cubeMathType}}, workspaceSize,
+                 executor);
+}
+
+aclnnStatus aclnnMv(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnMv", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDotGetWorkspaceSize(const aclTensor* self, const aclTensor* tensor, aclTensor* out,
+                                     uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnDotGetWorkspaceSize", {"aclnnDot", plan_product, "Gemm"},
+                 {{"self", self}, {"tensor", tensor}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnDot(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnDot", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAddmmGetWorkspaceSize(const aclTensor* self, const aclTensor* mat1, const aclTensor* mat2,
+                                       const aclScalar* beta, const aclScalar* alpha, aclTensor* out,
+                                       int8_t cubeMathType, uint64_t* workspaceSize,
+                                       aclOpExecutor** executor) {
+  return prepare("aclnnAddmmGetWorkspaceSize", {"aclnnAddmm", plan_product, "Gemm"},
+                 {{"self", self},
+                  {"mat1", mat1},
+                  {"mat2", mat2},
+                  {"beta", beta},
+                  {"alpha", alpha},
+                  {"out", out},
+                  {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAddmm(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnAddmm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceAddmmGetWorkspaceSize(aclTensor* selfRef, const aclTensor* mat1,
+                                              const aclTensor* mat2, const aclScalar* beta,
+                                              const aclScalar* alpha, int8_t cubeMathType,
+                                              uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnInplaceAddmmGetWorkspaceSize", {"aclnnInplaceAddmm", plan_product, "Gemm"},
+                 {{"selfRef", selfRef},
+                  {"mat1", mat1},
+                  {"mat2", mat2},
+                  {"beta", beta},
+                  {"alpha", alpha},
+                  {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceAddmm(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                              aclrtStream stream) {
+  return run("aclnnInplaceAddmm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAddmvGetWorkspaceSize(const aclTensor* self, const aclTensor* mat, const aclTensor* vec,
+                                       const aclScalar* alpha, const aclScalar* beta, aclTensor* out,
+                                       int8_t cubeMathType, uint64_t* workspaceSize,
+                                       aclOpExecutor** executor) {
+  return prepare("aclnnAddmvGetWorkspaceSize", {"aclnnAddmv", plan_product, "Gemm"},
+                 {{"self", self},
+                  {"mat", mat},
+                  {"vec", vec},
+                  {"alpha", alpha},
+                  {"beta", beta},
+                  {"out", out},
+                  {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAddmv(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnAddmv", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnBaddbmmGetWorkspaceSize(const aclTensor* self, const aclTensor* batch1,
+                                         const aclTensor* batch2, const aclScalar* beta,
+                                         const aclScalar* alpha, aclTensor* out, int8_t cubeMathType,
+                                         uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnBaddbmmGetWorkspaceSize", {"aclnnBaddbmm", plan_product, "Gemm"},
+                 {{"self", self},
+                  {"batch1", batch1},
+                  {"batch2", batch2},
+                  {"beta", beta},
+                  {"alpha", alpha},
+                  {"out", out},
+                  {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnBaddbmm(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnBaddbmm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAddbmmGetWorkspaceSize(const aclTensor* self, const aclTensor* batch1,
+                                        const aclTensor* batch2, const aclScalar* beta,
+                                        const aclScalar* alpha, aclTensor* out, int8_t cubeMathType,
+                                        uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAddbmmGetWorkspaceSize", {"aclnnAddbmm", plan_product, "Gemm"},
+                 {{"self", self},
+                  {"batch1", batch1},
+                  {"batch2", batch2},
+                  {"beta", beta},
+                  {"alpha", alpha},
+                  {"out", out},
+                  {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAddbmm(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                        aclrtStream stream) {
+  return run("aclnnAddbmm", workspace, workspaceSize, executor, stream);
 }
 
 }  // extern "C"
