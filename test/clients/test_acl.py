@@ -97,6 +97,10 @@ def test_operators_of_a_c_program(program):
     assert program("operators.c", "-lopapi") == "7 9 11\nother has shape [2], 161002\n"
 
 
+def test_products_of_a_c_program(program):
+    assert program("products.c", "-lacl_cblas") == "58 64 139 154\nlda is 2, 100000\n"
+
+
 def shown(library):
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", LIBRARIES / library], capture_output=True, text=True, check=True
@@ -106,7 +110,10 @@ def shown(library):
 
 # The libraries, and how the names of their headers start.
 ASCENDCL = ("acl/acl_base.h", "acl/acl_rt", "acl/acl_mdl.h", "acl/acl_op.h", "profiling/", "runtime/")
-HEADERS = {"ascendcl": ASCENDCL, "opapi": ("aclnn/",), "acl_op_compiler": ("acl/acl_op_compiler.h",)}
+HEADERS = {
+    "ascendcl": ASCENDCL, "opapi": ("aclnn/",), "acl_op_compiler": ("acl/acl_op_compiler.h",),
+    "acl_cblas": ("acl/ops/acl_cblas.h",),
+}  # fmt: skip
 LINK_ONLY = ("acl_tdt_channel", "ge_runner", "graph", "hccl")
 
 
@@ -172,7 +179,9 @@ def test_an_operator_that_is_not_supported_by_name_is_named(library):
     ]
 
 
-@pytest.mark.parametrize(("library", "least"), [("ascendcl", 30), ("opapi", 1), ("acl_op_compiler", 1)])
+@pytest.mark.parametrize(
+    ("library", "least"), [("ascendcl", 30), ("opapi", 1), ("acl_op_compiler", 1), ("acl_cblas", 6)]
+)
 def test_what_is_not_supported_says_so(library, least):
     headers = HEADERS[library]
     missing_ones = [(name, type) for name, type, missing in functions(headers) if missing]

@@ -93,7 +93,16 @@ def python(site, tmp_path):
     return call
 
 
-C_LIBRARIES = ("acl_op_compiler", "acl_tdt_channel", "ascendcl", "ge_runner", "graph", "hccl", "opapi")
+C_LIBRARIES = (
+    "acl_cblas",
+    "acl_op_compiler",
+    "acl_tdt_channel",
+    "ascendcl",
+    "ge_runner",
+    "graph",
+    "hccl",
+    "opapi",
+)
 
 
 def test_the_wheel_holds_what_runs_and_nothing_else(wheel):

@@ -84,6 +84,7 @@ HEADERS = [
     Header("acl/acl_mdl.h", ('"acl_base.h"', '"acl_rt.h"')),
     Header("acl/acl_op.h", ('"acl_base.h"', '"acl_rt.h"')),
     Header("acl/acl_op_compiler.h", ('"acl_base.h"', '"acl_op.h"')),
+    Header("acl/ops/acl_cblas.h", ('"acl/acl_base.h"', '"acl/acl_op.h"')),
     Header(
         "acl/acl.h",
         ('"acl_base.h"', '"acl_mdl.h"', '"acl_op.h"', '"acl_rt.h"', '"acl_rt_allocator.h"'),
@@ -96,6 +97,7 @@ HEADERS = [
 
 
 COMPILER = "acl/acl_op_compiler.h"
+CBLAS = "acl/ops/acl_cblas.h"
 
 
 class Library(NamedTuple):
@@ -110,10 +112,11 @@ class Library(NamedTuple):
 LIBRARIES = [
     Library(
         "src/abi",
-        tuple(header.name for header in HEADERS if not header.name.startswith(("aclnn/", COMPILER))),
+        tuple(header.name for header in HEADERS if not header.name.startswith(("aclnn/", COMPILER, CBLAS))),
     ),
     Library("src/abi/aclnn", ("aclnn/acl_meta.h", "aclnn/aclnn_base.h")),
     Library("src/abi/op_compiler", (COMPILER,)),
+    Library("src/abi/cblas", (CBLAS,)),
 ]
 
 # What a function that is not supported returns, by its type.

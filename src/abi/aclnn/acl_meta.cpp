@@ -67,7 +67,7 @@ void check_within_storage(const aclTensor& tensor) {
 aclTensor described(const int64_t* view_dims, uint64_t view_dims_num, aclDataType type, const int64_t* stride,
                     int64_t offset, aclFormat format, const int64_t* storage_dims, uint64_t storage_dims_num,
                     void* data) {
-  check(aclnn::find_data_type(type) != nullptr, "dataType is ", type,
+  check(abi::find_data_type(type) != nullptr, "dataType is ", type,
         "; the values of aclDataType but ACL_DT_UNDEFINED are accepted");
   check(offset >= 0, "offset is ", offset, "; 0 and more are accepted");
   aclTensor tensor = {.type = type,

@@ -6,8 +6,8 @@
 
 #include "abi/aclnn/shapes.h"
 #include "abi/aclnn/status.h"
+#include "abi/operand_memory.h"
 #include "prof/trace.h"
-#include "runtime/device.h"
 #include "runtime/limits.h"
 #include "runtime/memory.h"
 
@@ -41,7 +41,7 @@ void* moved(void* address, int64_t bytes) {
 }
 
 BoundTensor bound_tensor(std::shared_ptr<const aclTensor> tensor, const char* name) {
-  const tile::DType dtype = dtype_of(tensor->type, name);
+  const tile::DType dtype = abi::dtype_of(tensor->type, name);
   require(is_strided(tensor->format), ErrorCode::kUnsupported, "not supported: ", name, " has format ",
           tensor->format, "; formats whose elements lie as strides say are accepted, as ACL_FORMAT_ND");
   const int64_t offset = tensor->offset * static_cast<int64_t>(tile::size_of(dtype));
@@ -66,7 +66,7 @@ Bound bound(const Argument& argument) {
           abi::check(value != nullptr, ACLNN_ERR_PARAM_NULLPTR, name, " is null; it must be a string");
           made.value = std::string(value);
         } else if constexpr (std::is_same_v<T, aclDataType>) {
-          made.value = dtype_of(value, name);
+          made.value = abi::dtype_of(value, name);
         } else if constexpr (std::is_pointer_v<T>) {
           made.value = object(value, name)->values;
         } else {
@@ -101,19 +101,6 @@ Launches planned(const Call& call, Workspace& workspace) {
     if (auto* tensor = std::get_if<BoundTensor>(&argument.value))
       if (tensor->view.data == nullptr) tensor->view.data = kSomeAddress;
   return call.op.plan(with_addresses, workspace);
-}
-
-void check_address(const char* name, const BoundTensor& tensor, std::optional<int> device) {
-  const void* const address = tensor.view.data;
-  if (tensor.view.elements() == 0 || (address == nullptr && !device)) return;
-  abi::check(address != nullptr, ACLNN_ERR_PARAM_NULLPTR, name, " has elements, but no address");
-  const Device* const home = Device::of(address);
-  check(home != nullptr || place_of(address) == MemoryPlace::kPinnedHost, name, " lies at ", address,
-        ", which is no device memory");
-  check(home == nullptr || !device || home->index() == *device || Device::get(*device).reaches(*home), name,
-        " lies on device ", home != nullptr ? home->index() : -1, ", but the stream is of device ",
-        device.value_or(-1));
-  check_range(name, address, static_cast<size_t>(tensor.view.span()));
 }
 
 /// Each element that `result` has is written once, and read at no other index.
@@ -175,9 +162,10 @@ aclOpExecutor::aclOpExecutor(aclnn::Call call) : call_(std::move(call)) {
 }
 
 void aclOpExecutor::check_addresses(std::optional<int> device) const {
+  constexpr abi::MemoryCodes kCodes = {ACLNN_ERR_PARAM_NULLPTR, ACLNN_ERR_PARAM_INVALID};
   for (const Bound& argument : call_.arguments)
     if (const auto* tensor = std::get_if<BoundTensor>(&argument.value)) {
-      aclnn::check_address(argument.name, *tensor, device);
+      abi::check_memory(argument.name, tensor->view, device, kCodes);
       if (argument.written) aclnn::check_result(call_, argument);
     }
 }

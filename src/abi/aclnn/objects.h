@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
+#include "abi/data_types.h"
 #include "aclnn/acl_meta.h"
 #include "runtime/handles.h"
 #include "tile/dtype.h"
@@ -65,18 +65,6 @@ template <>
 struct KindOf<aclOpExecutor> : KindIs<HandleKind::kExecutor> {};
 
 namespace aclnn {
-
-/// A published type of elements.
-struct DataType {
-  aclDataType type;
-  const char* name;
-  size_t bits;
-  std::optional<tile::DType> dtype = {};  ///< what it is in kernels; nothing where they have none
-};
-const DataType* find_data_type(aclDataType type);  ///< null where none is published
-
-/// The type in kernels of what the argument has. Raises kUnsupported where there is none.
-tile::DType dtype_of(aclDataType type, const char* argument);
 
 /// The number that a scalar is, of its type. Raises kUnsupported where kernels have no such type.
 struct Number {
