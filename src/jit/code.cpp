@@ -37,7 +37,7 @@ class Reader {
 
   template <class T>
   T read() {
-    T value;
+    T value{};
     take(sizeof(T)).copy(reinterpret_cast<char*>(&value), sizeof(T));
     return value;
   }

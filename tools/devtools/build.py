@@ -32,7 +32,7 @@ FLAVOURS = {
     "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
     "debug": ["-DCMAKE_BUILD_TYPE=Debug"],
     "asan": [*SANITIZED, *QUICKLY, "-DANYNPU_SANITIZE=address,undefined", "-DANYNPU_JIT=ON"],
-    "tsan": [*SANITIZED, "-DANYNPU_SANITIZE=thread", "-DANYNPU_JIT=OFF"],
+    "tsan": [*SANITIZED, *QUICKLY, "-DANYNPU_SANITIZE=thread", "-DANYNPU_JIT=ON"],
 }
 
 
