@@ -46,6 +46,23 @@ std::string cache_folder() {
 
 Code compile_code(const tile::Kernel& kernel, Isa isa) { return compiler().compile(kernel, isa); }
 
+/// Whether the sizes of scratch memory follow from what the kernel has.
+bool is_of(const tile::Kernel& kernel, const Code& code) {
+  using Kind = tile::Index::Kind;
+  bool fits = true;
+  const auto check = [&](const tile::Index& leaf) {
+    const auto below = [&](size_t count) { return static_cast<uint64_t>(leaf.value()) < count; };
+    if (leaf.kind() == Kind::kSize) fits &= below(kernel.sizes.size());
+    if (leaf.kind() == Kind::kCounter) fits &= below(static_cast<size_t>(kernel.counters));
+    if (leaf.kind() == Kind::kScalar) fits &= below(kernel.values.size());
+  };
+  for (const Scratch& scratch : code.scratch) {
+    scratch.rows.for_each_leaf(check);
+    scratch.cols.for_each_leaf(check);
+  }
+  return fits;
+}
+
 KernelCache* make_cache() {
   const std::string folder = cache_folder();
   DiskCache* const disk = folder.empty() ? nullptr : new DiskCache(folder, cache_bytes.integer());
@@ -90,10 +107,23 @@ std::shared_ptr<const Compiled> KernelCache::get(const tile::Kernel& kernel, Isa
 std::shared_ptr<const Compiled> KernelCache::make(const tile::Kernel& kernel, Isa isa,
                                                   const std::string& key) {
   if (disk_ != nullptr)
-    if (const auto found = disk_->find(key)) return loaded(kernel, code_of(*found));
+    if (auto found = find_on_disk(kernel, key)) return found;
   const Code code = compile_(kernel, isa);
+  auto made = loaded(kernel, code);
   if (disk_ != nullptr) disk_->store(key, to_bytes(code));
-  return loaded(kernel, code);
+  return made;
+}
+
+std::shared_ptr<const Compiled> KernelCache::find_on_disk(const tile::Kernel& kernel,
+                                                          const std::string& key) const {
+  const auto found = disk_->find(key);
+  if (!found) return nullptr;
+  try {
+    const Code code = code_of(*found);
+    return is_of(kernel, code) ? loaded(kernel, code) : nullptr;
+  } catch (const Error&) {  // it is replaced by what is compiled now
+    return nullptr;
+  }
 }
 
 std::shared_ptr<const Compiled> compiled(const tile::Kernel& kernel) {

@@ -34,6 +34,8 @@ class KernelCache {
   };
 
   std::shared_ptr<const Compiled> make(const tile::Kernel& kernel, Isa isa, const std::string& key);
+  /// Null where there is none, or what is there is no code of the kernel.
+  std::shared_ptr<const Compiled> find_on_disk(const tile::Kernel& kernel, const std::string& key) const;
 
   DiskCache* const disk_;
   const Compile compile_;

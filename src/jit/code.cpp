@@ -44,6 +44,7 @@ class Reader {
   std::string_view text() { return take(read<uint64_t>()); }
   Index index() {
     const auto kind = read<Kind>();
+    require(kind <= Kind::kMax, ErrorCode::kInternal, "jit: an index is of no kind");
     if (kind < Kind::kAdd) return leaf(kind, read<int64_t>());
     const Index left = index(), right = index();
     switch (kind) {
@@ -115,7 +116,9 @@ Code code_of(std::string_view bytes) {
   for (auto left = reader.read<uint64_t>(); left != 0; --left) code.functions.emplace_back(reader.text());
   for (auto left = reader.read<uint64_t>(); left != 0; --left) {
     const Index rows = reader.index(), cols = reader.index();
-    code.scratch.push_back({rows, cols, reader.read<tile::DType>()});
+    const auto dtype = reader.read<tile::DType>();
+    require(static_cast<int>(dtype) < tile::kDTypes, ErrorCode::kInternal, "jit: scratch memory has no type");
+    code.scratch.push_back({rows, cols, dtype});
   }
   require(reader.done() && code.entry < code.bytes.size() && code.functions.size() * 8 <= code.bytes.size(),
           ErrorCode::kInternal, "jit: this is no code");

@@ -127,6 +127,36 @@ TEST_F(KernelCaches, CompileAgainWhatIsDamagedOnDisk) {
   }
 }
 
+TEST_F(KernelCaches, CompileAgainWhatIsNoCodeOfTheKernel) {
+  const tile::Kernel kernel = kernel_adding(2);
+  const std::string key = concat(build_id(), "\nisa ", static_cast<int>(Isa::kAvx2), '\n', print(kernel));
+  const Code good = compiler().compile(kernel, Isa::kAvx2);
+  Code without_function = good, outside = good, other_size = good;
+  without_function.functions.push_back("no_function");
+  outside.entry = good.bytes.size();
+  other_size.scratch.push_back({tile::Index::size(7), 1, tile::DType::kF32});
+  std::string no_type = to_bytes(other_size);
+  no_type.back() = 99;
+  const std::string cases[] = {"",
+                               "code",
+                               to_bytes(good) + "more",
+                               to_bytes(without_function),
+                               to_bytes(outside),
+                               to_bytes(other_size),
+                               no_type};
+  for (const std::string& bytes : cases) {
+    DiskCache disk(folder_, 1 << 20);
+    disk.store(key, bytes);
+    Counted again(&disk), then(&disk);
+    EXPECT_EQ(first_of(*again.cache.get(kernel, Isa::kAvx2), 1), 3);
+    EXPECT_EQ(first_of(*then.cache.get(kernel, Isa::kAvx2), 1), 3);
+    EXPECT_EQ(again.compiled, 1);
+    EXPECT_EQ(then.compiled, 0) << "it was replaced";
+    EXPECT_EQ(disk.find(key), to_bytes(good));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
 TEST_F(KernelCaches, CompileWithoutAFolder) {
   DiskCache disk("/proc/self/none/cache", 1 << 20);
   for (int turn = 0; turn < 2; ++turn) {
