@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "jit/jit.h"
 #include "jit/product_block.h"
+#include "ops/cube/panels.h"
 #include "ops/kernel_table.h"
 
 namespace anynpu::ops {
@@ -30,23 +31,6 @@ constexpr double kCostOfLeftCopy = 10, kCostOfRightCopy = 4;
 constexpr int64_t kSumBytes = 1 << 19;  ///< of a block's sums beside the result
 /// Bytes of a copy that take as long as one product.
 constexpr double kBytesOfProduct = 0.2;
-
-/// How a matrix lies: which neighbours are side by side.
-enum class Layout : uint8_t { kByRows, kByColumns, kApart };
-
-Layout layout_of(const View& matrix) {
-  if (matrix.strides[2] == 1 || (matrix.sizes[2] == 1 && matrix.strides[1] != 1)) return Layout::kByRows;
-  return matrix.strides[1] == 1 || matrix.sizes[1] == 1 ? Layout::kByColumns : Layout::kApart;
-}
-
-View transposed(View view) {
-  std::swap(view.sizes[1], view.sizes[2]);
-  std::swap(view.strides[1], view.strides[2]);
-  return view;
-}
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 
 /// What a kernel is made for, beside its types.
 struct Form {
@@ -71,30 +55,6 @@ bool has_sums_beside(const GemmCall& call, const Form& form) {
          layout_of(call.out) != Layout::kByRows;
 }
 
-/// A buffer of batch x rows x columns.
-class Matrices {
- public:
-  Matrices(Builder& builder, const std::string& name, DType dtype, Layout layout, const Index& batch,
-           const Index& rows, const Index& cols)
-      : builder_(builder), turned_(layout == Layout::kByColumns) {
-    const auto last = layout == Layout::kApart ? std::nullopt : std::optional<int64_t>(1);
-    buffer_ = builder.buffer(name, dtype, {batch, turned_ ? cols : rows, turned_ ? rows : cols},
-                             {std::nullopt, std::nullopt, last});
-  }
-
-  Expr tile(const Index& batch, const Index& row, const Index& col, const Index& rows, const Index& cols,
-            DType dtype) const {
-    if (!turned_) return converted(builder_.load(buffer_, {batch, row, col}, rows, cols), dtype);
-    const Expr there = converted(builder_.load(buffer_, {batch, col, row}, cols, rows), dtype);
-    return builder_.op(tile::Opcode::kTranspose, {there});
-  }
-
- private:
-  Builder& builder_;
-  bool turned_;
-  int buffer_;
-};
-
 /// A block of a kernel has `rows` x `cols` of the result, from there on.
 class GemmKernel {
  public:
@@ -113,7 +73,7 @@ class GemmKernel {
     if (form_.narrow) {
       builder_.store(panel_, {0, 0}, zeros(k_, form_.columns));
       for_each_depth([&](const Index& first, const Index& depth) {
-        builder_.store(panel_, {first, 0}, right_->tile(batch_, first, col_, depth, cols_, form_.sums));
+        builder_.store(panel_, {first, 0}, right_->tile({batch_}, first, col_, depth, cols_, form_.sums));
       });
       for_each_step([&](const Index& row) {
         for_each_depth([&](const Index& first, const Index& depth) {
@@ -143,14 +103,12 @@ class GemmKernel {
     rows_ = form_.is_small() ? Index(form_.rows) : min(block_rows, m - row_);
     cols_ = min(block_cols, n - col_);
 
-    left_.emplace(builder_, "left", call_.left.dtype, form_.left, batches, m, k_);
-    if (form_.panels) {
-      const int64_t columns = form_.columns;
-      panels_ = builder_.buffer("right", form_.sums, {batches, ceil_div(n, columns), k_, columns},
-                                {std::nullopt, std::nullopt, columns, 1});
-    } else {
-      right_.emplace(builder_, "right", call_.right.dtype, form_.right, batches, k_, n);
-    }
+    const std::vector<Index> batch = {batches};
+    left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k_);
+    if (form_.panels)
+      panels_ = panel_buffer(builder_, "right", form_.sums, batch, k_, n, form_.columns);
+    else
+      right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k_, n);
     const auto last = [](const View& view) {
       const int64_t stride = view.strides[2];
       return stride == 0 || stride == 1 ? std::optional(stride) : std::nullopt;
@@ -198,7 +156,7 @@ class GemmKernel {
   /// Products [first, first + depth) of all sums.
   void steps(const Index& first, const Index& depth) {
     if (form_.copies_left())
-      builder_.store(left_copy_, {0, 0}, left_->tile(batch_, row_, first, rows_, depth, form_.sums));
+      builder_.store(left_copy_, {0, 0}, left_->tile({batch_}, row_, first, rows_, depth, form_.sums));
     for_each_panel([&](const Index& col) { panel(col, first, depth); });
   }
 
@@ -206,12 +164,12 @@ class GemmKernel {
   void panel(const Index& col, const Index& first, const Index& depth) {
     const Index cols = min(form_.columns, cols_ - col);
     if (form_.copies_right())
-      builder_.store(panel_, {0, 0}, right_->tile(batch_, first, col_ + col, depth, cols, form_.sums));
+      builder_.store(panel_, {0, 0}, right_->tile({batch_}, first, col_ + col, depth, cols, form_.sums));
     const auto right = [&] {
       if (form_.copies_right()) return builder_.load(panel_, {0, 0}, depth, cols);
       if (form_.panels)
         return builder_.load(panels_, {batch_, (col_ + col) / form_.columns, first, 0}, depth, cols);
-      return right_->tile(batch_, first, col_ + col, depth, cols, form_.sums);
+      return right_->tile({batch_}, first, col_ + col, depth, cols, form_.sums);
     };
     for_each_step([&](const Index& row) { step(row, col, first, depth, right()); });
   }
@@ -228,7 +186,7 @@ class GemmKernel {
   void step(const Index& row, const Index& col, const Index& first, const Index& depth, const Expr& right) {
     const Index rows = form_.is_small() ? rows_ : min(kRows, rows_ - row), cols = right.type().cols;
     const Expr left = form_.copies_left() ? builder_.load(left_copy_, {row, 0}, rows, depth)
-                                          : left_->tile(batch_, row_ + row, first, rows, depth, form_.sums);
+                                          : left_->tile({batch_}, row_ + row, first, rows, depth, form_.sums);
     add(row, col, builder_.op(tile::Opcode::kMatmul, {left, right, zeros(rows, cols)}));
   }
 
@@ -266,30 +224,10 @@ class GemmKernel {
   std::vector<Expr> numbers_;
 };
 
-/// Right in panels: of batch x panel x k, a panel's columns side by side. A block has kDepth of k.
-tile::Kernel pack_kernel(const GemmCall& call, const Form& form) {
-  Builder builder("GemmPack");
-  const Index batches = builder.size("batch"), n = builder.size("n"), k = builder.size("k");
-  const Index columns = form.columns, panels = ceil_div(n, columns), parts = ceil_div(k, kDepth);
-  builder.grid(batches * panels * parts);
-  const Index batch = Index::block() / parts / panels, panel = Index::block() / parts % panels,
-              first = Index::block() % parts * kDepth, depth = min(kDepth, k - first),
-              cols = min(columns, n - panel * columns);
-  const Matrices right(builder, "right", call.right.dtype, form.right, batches, k, n);
-  const int to = builder.buffer("panels", form.sums, {batches, panels, k, columns},
-                                {std::nullopt, std::nullopt, form.columns, 1});
-  const int local = builder.local("panel", form.sums, {kDepth, columns});
-  builder.store(local, {0, 0}, right.tile(batch, first, panel * columns, depth, cols, form.sums));
-  builder.store(to, {batch, panel, first, 0}, builder.load(local, {0, 0}, depth, cols));
-  return builder.finish();
-}
-
-KernelTable::Key key_of(const GemmCall& call, const Form& form, bool pack) {
+KernelTable::Key key_of(const GemmCall& call, const Form& form) {
   KernelTable::Key key;
-  key.add(static_cast<uint8_t>(pack));
   key.add(call.right.dtype);
   key.add(form.right);
-  if (pack) return key;
   key.add(call.left.dtype);
   key.add(call.out.dtype);
   key.add(form.left);
@@ -305,24 +243,6 @@ KernelTable::Key key_of(const GemmCall& call, const Form& form, bool pack) {
     key.add(static_cast<uint8_t>(operand.strides[2] == 0 ? 0 : operand.strides[2] == 1 ? 1 : 2));
   }
   return key;
-}
-
-void add_view(jit::PackedArguments& arguments, const View& view) {
-  arguments.buffer(view.data, view.strides);
-}
-void add_matrices(jit::PackedArguments& arguments, const View& view, Layout layout) {
-  add_view(arguments, layout == Layout::kByColumns ? transposed(view) : view);
-}
-
-Launch pack(const GemmCall& call, const Form& form, const View& panels, KernelTable& table) {
-  jit::PackedArguments arguments;
-  const auto& sizes = call.right.sizes;
-  for (const int64_t size : {sizes[0], sizes[2], sizes[1]}) arguments.size(size);
-  add_matrices(arguments, call.right, form.right);
-  add_view(arguments, panels);
-  const auto bytes = static_cast<double>(call.right.elements()) * 2 * static_cast<double>(size_of(form.sums));
-  return {table.find(key_of(call, form, true), [&] { return pack_kernel(call, form); }), arguments,
-          sizes[0] * panels.sizes[1] * ceil_div(sizes[1], kDepth), bytes};
 }
 
 /// How many rows and columns of the result a block has.
@@ -437,29 +357,24 @@ std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
   const int64_t m = call.left.sizes[1], k = call.left.sizes[2];
 
   std::vector<Launch> launches;
-  if (form.panels) {
-    const int64_t columns = form.columns;
-    const View panels =
-        temporary(take, form.sums, {call.right.sizes[0], ceil_div(call.right.sizes[2], columns), k, columns});
-    launches.push_back(pack(call, form, panels, table));
-    call.right = panels;
-  }
+  if (form.panels) call.right = pack_panels(call.right, form.sums, form.columns, take, launches);
   const Blocks blocks = blocks_of(call, form);
   jit::PackedArguments arguments;
   for (const int64_t size : {call.out.sizes[0], m, call.out.sizes[2], k, blocks.rows, blocks.cols})
     arguments.size(size);
-  add_matrices(arguments, call.left, form.left);
+  const auto add = [&](const View& view) { arguments.buffer(view.data, view.strides); };
+  Matrices::add_argument(arguments, call.left, form.left);
   if (form.panels)
-    add_view(arguments, call.right);
+    add(call.right);
   else
-    add_matrices(arguments, call.right, form.right);
-  for (const View& operand : call.operands) add_view(arguments, operand);
-  add_view(arguments, call.out);
+    Matrices::add_argument(arguments, call.right, form.right);
+  for (const View& operand : call.operands) add(operand);
+  add(call.out);
   for (const double number : call.numbers)
     arguments.scalar(form.sums, tile::kBits.contains(form.sums) ? tile::Literal(static_cast<int64_t>(number))
                                                                 : tile::Literal(number));
   const double products = static_cast<double>(call.out.elements()) * static_cast<double>(k);
-  launches.emplace_back(table.find(key_of(call, form, false), [&] { return GemmKernel(call, form).build(); }),
+  launches.emplace_back(table.find(key_of(call, form), [&] { return GemmKernel(call, form).build(); }),
                         arguments, blocks.count,
                         products * kBytesOfProduct + static_cast<double>(call.right.elements()) * 4);
   return launches;

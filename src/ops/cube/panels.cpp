@@ -1,0 +1,128 @@
+#include "ops/cube/panels.h"
+
+#include <optional>
+#include <utility>
+
+namespace anynpu::ops {
+
+using tile::Builder;
+using tile::Expr;
+using tile::Index;
+using tile::Place;
+
+namespace {
+
+constexpr int64_t kPart = 256;  ///< of k, in a block
+
+std::vector<Place> places(const std::vector<Index>& batch, std::initializer_list<Index> rest) {
+  std::vector<Place> places(batch.begin(), batch.end());
+  places.insert(places.end(), rest.begin(), rest.end());
+  return places;
+}
+
+tile::Kernel pack_kernel(const View& matrices, DType dtype, int64_t columns, Layout layout) {
+  Builder builder("PackPanels");
+  std::vector<Index> sizes, batch;
+  for (size_t d = 0; d + 2 < matrices.sizes.size(); ++d) sizes.push_back(builder.size(concat("batch", d)));
+  const Index k = builder.size("k"), n = builder.size("n");
+  const Index panels = ceil_div(n, columns), parts = ceil_div(k, kPart);
+  Index blocks = panels * parts, left = Index::block() / parts / panels;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    blocks = blocks * sizes[d];
+    batch.insert(batch.begin(), d == 0 ? left : left % sizes[d]);
+    left = left / sizes[d];
+  }
+  builder.grid(blocks);
+  const Index panel = Index::block() / parts % panels, first = Index::block() % parts * kPart,
+              depth = min(kPart, k - first), cols = min(columns, n - panel * columns);
+  const Matrices from(builder, "matrices", matrices.dtype, layout, sizes, k, n);
+  const int to = panel_buffer(builder, "panels", dtype, sizes, k, n, columns);
+  const int local = builder.local("panel", dtype, {kPart, columns});
+  builder.store(local, {0, 0}, from.tile(batch, first, panel * columns, depth, cols, dtype));
+  const Index after = columns - cols;
+  const Expr zero =
+      tile::kBits.contains(dtype) ? builder.constant(dtype, int64_t{0}) : builder.constant(dtype, 0.0);
+  builder.store(local, {0, cols}, builder.broadcast(zero, depth, after));
+  builder.store(to, places(batch, {panel, first, 0}), builder.load(local, {0, 0}, depth, columns));
+  return builder.finish();
+}
+
+}  // namespace
+
+Layout layout_of(const View& matrices) {
+  const size_t cols = matrices.sizes.size() - 1, rows = cols - 1;
+  if (matrices.strides[cols] == 1 || (matrices.sizes[cols] == 1 && matrices.strides[rows] != 1))
+    return Layout::kByRows;
+  return matrices.strides[rows] == 1 || matrices.sizes[rows] == 1 ? Layout::kByColumns : Layout::kApart;
+}
+
+View transposed(View matrices) {
+  const size_t cols = matrices.sizes.size() - 1;
+  std::swap(matrices.sizes[cols], matrices.sizes[cols - 1]);
+  std::swap(matrices.strides[cols], matrices.strides[cols - 1]);
+  return matrices;
+}
+
+Matrices::Matrices(Builder& builder, const std::string& name, DType dtype, Layout layout,
+                   const std::vector<Index>& batch, const Index& rows, const Index& cols)
+    : builder_(builder), turned_(layout == Layout::kByColumns) {
+  std::vector<Index> sizes = batch;
+  sizes.push_back(turned_ ? cols : rows);
+  sizes.push_back(turned_ ? rows : cols);
+  std::vector<std::optional<int64_t>> strides(sizes.size());
+  if (layout != Layout::kApart) strides.back() = 1;
+  buffer_ = builder.buffer(name, dtype, std::move(sizes), std::move(strides));
+}
+
+Expr Matrices::tile(const std::vector<Index>& batch, const Index& row, const Index& col, const Index& rows,
+                    const Index& cols, DType dtype) const {
+  if (!turned_) return converted(builder_.load(buffer_, places(batch, {row, col}), rows, cols), dtype);
+  const Expr there = converted(builder_.load(buffer_, places(batch, {col, row}), cols, rows), dtype);
+  return builder_.op(tile::Opcode::kTranspose, {there});
+}
+
+void Matrices::add_argument(jit::PackedArguments& arguments, const View& matrices, Layout layout) {
+  arguments.buffer(matrices.data,
+                   layout == Layout::kByColumns ? transposed(matrices).strides : matrices.strides);
+}
+
+int panel_buffer(Builder& builder, const std::string& name, DType dtype, const std::vector<Index>& batch,
+                 const Index& k, const Index& n, int64_t columns) {
+  std::vector<Index> sizes = batch;
+  for (const Index& size : {ceil_div(n, columns), k, Index(columns)}) sizes.push_back(size);
+  std::vector<std::optional<int64_t>> strides(sizes.size());
+  strides[sizes.size() - 2] = columns;
+  strides[sizes.size() - 1] = 1;
+  return builder.buffer(name, dtype, std::move(sizes), std::move(strides));
+}
+
+View pack_panels(const View& matrices, DType dtype, int64_t columns, const TakeMemory& take,
+                 std::vector<Launch>& launches) {
+  static KernelTable& table = *new KernelTable;  // outlives every thread
+  const size_t rank = matrices.sizes.size();
+  const int64_t k = matrices.sizes[rank - 2], n = matrices.sizes[rank - 1];
+  std::vector<int64_t> sizes(matrices.sizes.begin(), matrices.sizes.end() - 2);
+  int64_t blocks = ceil_div(k, kPart) * ceil_div(n, columns);
+  jit::PackedArguments arguments;
+  for (const int64_t size : sizes) {
+    arguments.size(size);
+    blocks *= size;
+  }
+  for (const int64_t size : {k, n}) arguments.size(size);
+  for (const int64_t size : {ceil_div(n, columns), k, columns}) sizes.push_back(size);
+  View panels = temporary(take, dtype, std::move(sizes));
+  const Layout layout = layout_of(matrices);
+  Matrices::add_argument(arguments, matrices, layout);
+  arguments.buffer(panels.data, panels.strides);
+  KernelTable::Key key;
+  for (const DType type : {matrices.dtype, dtype}) key.add(type);
+  key.add(layout);
+  key.add(columns);
+  key.add(rank);
+  auto code = table.find(key, [&] { return pack_kernel(matrices, dtype, columns, layout); });
+  const auto bytes = static_cast<double>(panels.elements()) * 2 * static_cast<double>(size_of(dtype));
+  launches.emplace_back(std::move(code), arguments, blocks, bytes);
+  return panels;
+}
+
+}  // namespace anynpu::ops

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/iteration.h"
+#include "ops/kernel_table.h"
+#include "ops/launch.h"
+
+namespace anynpu::ops {
+
+/// How a matrix lies: which neighbours are side by side.
+enum class Layout : uint8_t { kByRows, kByColumns, kApart };
+
+/// Of the last two dimensions.
+Layout layout_of(const View& matrices);
+View transposed(View matrices);  ///< the last two dimensions change places
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
+
+/// Matrices of one layout in a buffer of a kernel, the last two of its dimensions.
+class Matrices {
+ public:
+  Matrices(tile::Builder& builder, const std::string& name, DType dtype, Layout layout,
+           const std::vector<tile::Index>& batch, const tile::Index& rows, const tile::Index& cols);
+
+  /// Part of the matrix at `batch`, in another type perhaps.
+  tile::Expr tile(const std::vector<tile::Index>& batch, const tile::Index& row, const tile::Index& col,
+                  const tile::Index& rows, const tile::Index& cols, DType dtype) const;
+
+  /// The argument that such a buffer takes.
+  static void add_argument(jit::PackedArguments& arguments, const View& matrices, Layout layout);
+
+ private:
+  tile::Builder& builder_;
+  bool turned_;
+  int buffer_;
+};
+
+/// The buffer of panels of a matrix, batch x panels x k x columns.
+int panel_buffer(tile::Builder& builder, const std::string& name, DType dtype,
+                 const std::vector<tile::Index>& batch, const tile::Index& k, const tile::Index& n,
+                 int64_t columns);
+
+/// Matrices, batch x k x n, as panels: `columns` columns of it side by side for all k, and 0 in columns after
+/// the last. Adds the launch that packs them.
+View pack_panels(const View& matrices, DType dtype, int64_t columns, const TakeMemory& take,
+                 std::vector<Launch>& launches);
+
+}  // namespace anynpu::ops
