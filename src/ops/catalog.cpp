@@ -91,6 +91,10 @@ std::vector<Entry> catalog() {
   for (const RandomOp& op : random_ops()) entries.push_back(entry(op));
   entries.push_back({"Gemm", "products of matrices, and a multiple of a tensor added to them", kProductTypes,
                      "operands have one type", "what rounding each sum adds up to"});
+  entries.push_back({"Attention", "dropout(softmax(scale q k^T + bias)) v, by blocks of keys", kAllFloats,
+                     "operands have one type, a bias any", "what rounding each score and sum adds up to"});
+  entries.push_back({"AttentionBackward", "the gradients of the same to q, k and v", kAllFloats,
+                     "operands have one type, a bias any", "what rounding each score and sum adds up to"});
   return entries;
 }
 

@@ -56,6 +56,25 @@ int digits_of(DType dtype) {
 /// How many elements have their bits from one counter.
 int64_t elements_of_counter(DType compute) { return compute == DType::kF64 ? 2 : 4; }
 
+/// The random bits of each element of a counter.
+std::vector<Expr> bits_of(Builder& builder, const std::vector<Expr>& words, DType compute) {
+  if (compute != DType::kF64) return words;
+  const auto wide = [&](const Expr& word) { return builder.cast(word, DType::kI64); };
+  const auto both = [&](const Expr& low, const Expr& high) {
+    const Expr mask = builder.constant(DType::kI64, int64_t{0xffffffff});
+    const Expr above = builder.op(Opcode::kShl, {wide(high), builder.constant(DType::kI64, int64_t{32})});
+    return builder.op(Opcode::kOr, {above, builder.op(Opcode::kAnd, {wide(low), mask})});
+  };
+  return {both(words[0], words[1]), both(words[2], words[3])};
+}
+
+/// So many of the high bits as a fraction.
+Expr fraction(Builder& builder, const Expr& bits, int digits, DType compute) {
+  const int width = bits.dtype() == DType::kI64 ? 64 : 32;
+  const Expr shift = builder.constant(bits.dtype(), int64_t{width - digits});
+  return converted(builder.op(Opcode::kShrLogical, {bits, shift}), compute) * std::ldexp(1.0, -digits);
+}
+
 /// The kernel while it is built: the buffers, and what is computed of random words.
 class Elements {
  public:
@@ -83,24 +102,13 @@ class Elements {
 
   /// The random bits of each element of a counter.
   std::vector<Expr> bits(const std::vector<Expr>& words) const {
-    if (call_.compute != DType::kF64) return words;
-    const auto wide = [&](const Expr& word) { return builder_.cast(word, DType::kI64); };
-    const auto both = [&](const Expr& low, const Expr& high) {
-      const Expr mask = builder_.constant(DType::kI64, int64_t{0xffffffff});
-      const Expr above = builder_.op(Opcode::kShl, {wide(high), builder_.constant(DType::kI64, int64_t{32})});
-      return builder_.op(Opcode::kOr, {above, builder_.op(Opcode::kAnd, {wide(low), mask})});
-    };
-    return {both(words[0], words[1]), both(words[2], words[3])};
+    return bits_of(builder_, words, call_.compute);
   }
 
  private:
-  /// The high bits as a fraction.
   Expr uniform(const Expr& bits) const {
     const int digits = digits_of(call_.op.digits_of_result ? call_.tensors[0].dtype : call_.compute);
-    const int width = bits.dtype() == DType::kI64 ? 64 : 32;
-    const Expr shift = builder_.constant(bits.dtype(), int64_t{width - digits});
-    return converted(builder_.op(Opcode::kShrLogical, {bits, shift}), call_.compute) *
-           std::ldexp(1.0, -digits);
+    return fraction(builder_, bits, digits, call_.compute);
   }
 
   Builder& builder_;
@@ -163,6 +171,31 @@ Launch prepare(const RandomCall& call) {
   for (const tile::Literal& number : call.numbers) arguments.scalar(call.compute, number);
   const int64_t blocks = std::max<int64_t>(1, (counters + kBlockCounters - 1) / kBlockCounters);
   return {table.find(key, [&] { return kernel_of(call); }), arguments, blocks, bytes};
+}
+
+Expr uniform_at(Builder& builder, const Expr& elements, const Index& count, const Expr& seed,
+                const Expr& offset, DType compute) {
+  const int64_t each = elements_of_counter(compute);
+  const Index counters = count / each;
+  const auto whole = [&](const Index& index) { return builder.index(index); };
+  // An element's word is how many times the counters it comes after; those that are left have one counter.
+  Expr counter = elements;
+  std::vector<Expr> is_after;
+  for (int64_t k = 1; k <= each; ++k) {
+    is_after.push_back(elements >= whole(counters * k));
+    const Expr first = elements - whole(counters * k);
+    counter = select(is_after.back(), k < each ? first : whole(counters), counter);
+  }
+  const auto bits = bits_of(builder, builder.ops(Opcode::kPhilox, {seed, offset, counter}), compute);
+  Expr chosen = bits[0];
+  for (int64_t k = 1; k < each; ++k) {
+    const Expr is_left = is_after.back() & (elements >= whole(counters * each + k));
+    const Expr is_kth = is_after[static_cast<size_t>(k - 1)] & (elements < whole(counters * each));
+    chosen = select(is_left | is_kth, bits[static_cast<size_t>(k)], chosen);
+  }
+  // The first of those that are left takes the first word.
+  chosen = select(elements == whole(counters * each), bits[0], chosen);
+  return fraction(builder, chosen, digits_of(compute), compute);
 }
 
 }  // namespace anynpu::ops

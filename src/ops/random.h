@@ -8,6 +8,7 @@
 
 #include "ops/launch.h"
 #include "ops/operand.h"
+#include "tile/builder.h"
 
 namespace anynpu::ops {
 
@@ -37,5 +38,10 @@ struct RandomCall {
 };
 
 Launch prepare(const RandomCall& call);
+
+/// The same u, of the type that is computed with, for kernels of other operators: of each element that a tile
+/// of i64 names, among `count`, from Philox's seed and offset, scalars of i64.
+tile::Expr uniform_at(tile::Builder& builder, const tile::Expr& elements, const tile::Index& count,
+                      const tile::Expr& seed, const tile::Expr& offset, DType compute);
 
 }  // namespace anynpu::ops

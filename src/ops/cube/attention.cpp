@@ -1,0 +1,281 @@
+#include "ops/cube/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "jit/jit.h"
+#include "jit/product_block.h"
+#include "ops/cube/attention_kernel.h"
+#include "ops/cube/gemm.h"
+#include "ops/cube/panels.h"
+
+namespace anynpu::ops {
+namespace {
+
+constexpr int64_t kRows = jit::kProductRows;
+constexpr int64_t kRowsOfBlock = 96;                 ///< about: their scores fit the second cache
+constexpr int64_t kScoreStride = kKeysOfBlock + 16;  ///< rows do not meet in a cache
+
+/// What a kernel is made for, beside what the call says.
+struct Form {
+  DType sums;
+  int64_t rows;  ///< of a step: kRows, or all queries
+  bool panels;   ///< keys and values are packed ahead
+
+  bool is_small() const { return rows < kRows; }
+  int64_t columns() const { return jit::product_columns(sums, rows); }
+};
+
+/// A block of a kernel has `rows` queries of a head.
+class ForwardKernel : private AttentionKernel {
+ public:
+  ForwardKernel(const AttentionForward& call, const Form& form)
+      : AttentionKernel("Attention", call.of, form.sums), call_(call), form_(form), columns_(form.columns()) {
+    declare();
+  }
+
+  tile::Kernel build() {
+    builder_.store(query_copy_, {0, 0},
+                   converted(builder_.load(query_, {batch_, head_, row_, 0}, rows_, width_), form_.sums));
+    builder_.store(maximum_, {0, 0}, filled(lowest(), rows_, 1));
+    builder_.store(total_, {0, 0}, filled(0, rows_, 1));
+    builder_.store(sums_, {0, 0}, filled(0, rows_, padded_));
+    Index begin = 0, end = keys_;
+    if (of_.band.has_least()) begin = max(0, row_ + least_) / kKeysOfBlock * kKeysOfBlock;
+    if (of_.band.has_most()) end = min(end, ceil_div(row_ + rows_ + most_, columns_) * columns_);
+    loop(begin, end, kKeysOfBlock, [&](const Index& first) {
+      const Index count = min(kKeysOfBlock, end - first);
+      loop(0, count, columns_,
+           [&](const Index& col) { multiply_keys(first, col, min(columns_, count - col)); });
+      if (!trims())
+        softmax(0, rows_, count);
+      else
+        for_each_step(0, rows_, [&](const Index& row, const Index& rows) {
+          softmax(row, rows, seen(row, first, count));
+        });
+      if (of_.dropout.keep != 1) {
+        const Expr factors = drop_factors(row_, first, rows_, count);
+        builder_.store(scores_, {0, 0}, builder_.load(scores_, {0, 0}, rows_, count) * factors);
+      }
+      loop(0, padded_, columns_, [&](const Index& col) { multiply_values(first, count, col); });
+    });
+    give();
+    return builder_.finish();
+  }
+
+ private:
+  /// Below every score that counts, and finite: the differences of rows without any are numbers.
+  double lowest() const {
+    return form_.sums == DType::kF64 ? std::numeric_limits<double>::lowest()
+                                     : double{std::numeric_limits<float>::lowest()};
+  }
+
+  void declare() {
+    const Index down = ceil_div(queries_, block_rows_);
+    builder_.grid(batches_ * heads_ * down);
+    batch_ = Index::block() / down / heads_;
+    head_ = Index::block() / down % heads_;
+    key_head_ = head_ / shared_by_;
+    row_ = Index::block() % down * block_rows_;
+    rows_ = form_.is_small() ? Index(form_.rows) : min(block_rows_, queries_ - row_);
+    padded_ = ceil_div(value_width_, columns_) * columns_;
+    const std::vector<Index> batch = {batches_, key_heads_};
+    query_ = tensor("query", of_.query, heads_, queries_, width_);
+    if (form_.panels) {
+      key_panels_ = panel_buffer(builder_, "key", form_.sums, batch, width_, keys_, columns_);
+      value_panels_ = panel_buffer(builder_, "value", form_.sums, batch, keys_, value_width_, columns_);
+    } else {
+      key_.emplace(builder_, "key", of_.key.dtype, layout_of(transposed(of_.key)), batch, width_, keys_);
+      value_.emplace(builder_, "value", of_.value.dtype, layout_of(of_.value), batch, keys_, value_width_);
+    }
+    out_ = tensor("out", call_.out, heads_, queries_, value_width_);
+    repeats_ = builder_.size("repeats");
+    for (const auto& [given, buffer, name] :
+         {std::tuple{&call_.log_sum_exp, &log_sum_exp_out_, "log_sum_exp_out"},
+          {&call_.maximum, &maximum_out_, "maximum_out"},
+          {&call_.total, &total_out_, "total_out"}})
+      if (*given) *buffer = tensor(name, **given, heads_, queries_, repeats_);
+    query_copy_ = local("query_copy", {block_rows_, width_});
+    if (!form_.panels) {
+      key_panels_ = local("key_panel", {width_, columns_});
+      value_panels_ = local("value_panel", {kKeysOfBlock, columns_});
+    }
+    scores_ = local("scores", {block_rows_, kScoreStride});
+    sums_ = local("sums", {block_rows_, padded_});
+    maximum_ = local("maximum", {block_rows_, 1});
+    total_ = local("total", {block_rows_, 1});
+    factor_ = local("factor", {block_rows_, 1});
+  }
+  int local(const char* name, std::vector<Index> sizes) {
+    return builder_.local(name, form_.sums, std::move(sizes));
+  }
+
+  /// Calls `step` with the first row, and the rows, of each step of a product over rows [first, last).
+  void for_each_step(const Index& first, const Index& last,
+                     const std::function<void(const Index&, const Index&)>& step) {
+    if (form_.is_small()) return step(0, rows_);
+    loop(first, last, kRows, [&](const Index& row) { step(row, min(kRows, rows_ - row)); });
+  }
+
+  /// Whether steps leave out the panels of keys after all that their rows see.
+  bool trims() const { return of_.band.has_most() && !form_.is_small(); }
+  /// The first row of a step that sees a key of the block from column `col` on.
+  Index first_seeing(const Index& first, const Index& col) const {
+    return max(0, first + col - most_ - row_) / kRows * kRows;
+  }
+  /// How many keys of the block the rows of a step have scores of: those of whole panels.
+  Index seen(const Index& row, const Index& first, const Index& count) const {
+    if (!trims()) return count;
+    return max(0, min(count, ceil_div(row_ + row + kRows + most_ - first, columns_) * columns_));
+  }
+
+  /// The scores of `cols` keys of a block, from column `col` of it on.
+  void multiply_keys(const Index& first, const Index& col, const Index& cols) {
+    if (!form_.panels)
+      builder_.store(key_panels_, {0, 0},
+                     key_->tile({batch_, key_head_}, 0, first + col, width_, cols, form_.sums));
+    const auto step = [&](bool in_band) {
+      return [=, this](const Index& row, const Index& rows) {
+        const Expr left = builder_.load(query_copy_, {row, 0}, rows, width_);
+        const Expr right =
+            form_.panels ? builder_.load(key_panels_, {batch_, key_head_, (first + col) / columns_, 0, 0},
+                                         width_, cols)
+                         : builder_.load(key_panels_, {0, 0}, width_, cols);
+        const Expr products = builder_.op(tile::Opcode::kMatmul, {left, right, filled(0, rows, cols)});
+        builder_.store(scores_, {row, col}, scores(products, row_ + row, first + col, in_band));
+      };
+    };
+    if (!trims()) return for_each_step(0, rows_, step(of_.band.has_least() || of_.band.has_most()));
+    const Index start = first_seeing(first, col);
+    if (of_.band.has_least()) return for_each_step(start, rows_, step(true));
+    const Index all_seen = first_seeing(first, col + (columns_ - 1 + kRows - 1));  // by rows from there on
+    for_each_step(start, min(all_seen, rows_), step(true));
+    for_each_step(all_seen, rows_, step(false));
+  }
+
+  /// Scores of a block to their exponentials, less the maximum so far; the factor is that of the sums before.
+  void softmax(const Index& row, const Index& rows, const Index& count) {
+    const Expr scores = builder_.load(scores_, {row, 0}, rows, count);
+    const Expr before = builder_.load(maximum_, {row, 0}, rows, 1),
+               total = builder_.load(total_, {row, 0}, rows, 1);
+    const Expr maximum = max(before, row_max(scores)), factor = exp(before - maximum);
+    const Expr weights = exp(scores - maximum);
+    builder_.store(scores_, {row, 0}, weights);
+    builder_.store(maximum_, {row, 0}, maximum);
+    builder_.store(factor_, {row, 0}, factor);
+    builder_.store(total_, {row, 0}, fma(total, factor, row_sum(weights)));
+  }
+
+  /// Adds the weighted values of a block, for the columns from `col` on.
+  void multiply_values(const Index& first, const Index& count, const Index& col) {
+    if (!form_.panels) {
+      const Index cols = min(columns_, value_width_ - col);
+      builder_.store(value_panels_, {0, 0},
+                     value_->tile({batch_, key_head_}, first, col, count, cols, form_.sums));
+      builder_.store(value_panels_, {0, cols}, filled(0, count, columns_ - cols));
+    }
+    for_each_step(0, rows_, [&](const Index& row, const Index& rows) {
+      const Index keys = seen(row, first, count);
+      const Expr left = builder_.load(scores_, {row, 0}, rows, keys);
+      const Expr right =
+          form_.panels
+              ? builder_.load(value_panels_, {batch_, key_head_, col / columns_, first, 0}, keys, columns_)
+              : builder_.load(value_panels_, {0, 0}, keys, columns_);
+      const Expr products = builder_.op(tile::Opcode::kMatmul, {left, right, filled(0, rows, columns_)});
+      builder_.store(sums_, {row, col},
+                     fma(builder_.load(sums_, {row, col}, rows, columns_),
+                         builder_.load(factor_, {row, 0}, rows, 1), products));
+    });
+  }
+
+  void give() {
+    const Expr maximum = builder_.load(maximum_, {0, 0}, rows_, 1),
+               total = builder_.load(total_, {0, 0}, rows_, 1);
+    // A row with a key has a total of 1 or more: the exponential of its maximum.
+    const Expr out = builder_.load(sums_, {0, 0}, rows_, value_width_) / max(total, total.like(1));
+    builder_.store(out_, {batch_, head_, row_, 0}, converted(out, call_.out.dtype));
+    const auto give_statistic = [&](int buffer, const Expr& value) {
+      if (buffer >= 0)
+        builder_.store(buffer, {batch_, head_, row_, 0}, builder_.broadcast(value, rows_, repeats_));
+    };
+    give_statistic(maximum_out_, maximum);
+    give_statistic(total_out_, total);
+    if (log_sum_exp_out_ >= 0)
+      give_statistic(log_sum_exp_out_, select(total == 0, total.like(INFINITY), maximum + log(total)));
+  }
+
+  const AttentionForward& call_;
+  const Form form_;
+  const int64_t columns_;
+  Index key_head_ = 0, row_ = 0, rows_ = 0, padded_ = 0, repeats_ = 0;
+  std::optional<Matrices> key_, value_;
+  int query_ = -1, key_panels_ = -1, value_panels_ = -1, out_ = -1, log_sum_exp_out_ = -1, maximum_out_ = -1,
+      total_out_ = -1;
+  int query_copy_ = -1, scores_ = -1, sums_ = -1, maximum_ = -1, total_ = -1, factor_ = -1;
+};
+
+KernelTable::Key key_of(const AttentionForward& call, const Form& form) {
+  KernelTable::Key key;
+  AttentionKernel::add_key(key, call.of);
+  key.add(static_cast<uint8_t>(form.rows));
+  key.add(static_cast<uint8_t>(form.panels));
+  for (const auto& view : {std::optional(call.out), call.log_sum_exp, call.maximum, call.total})
+    AttentionKernel::add_key(key, view);
+  return key;
+}
+
+void check(const AttentionForward& call) {
+  check(call.of);
+  check_rows(call.of, call.out, "out", call.of.query.dtype, call.of.value.sizes[3]);
+  const DType sums = sum_type(call.of.query.dtype);
+  for (const auto& [view, name] :
+       {std::pair{&call.log_sum_exp, "log_sum_exp"}, {&call.maximum, "maximum"}, {&call.total, "total"}})
+    if (*view) check_rows(call.of, **view, name, sums, std::nullopt);
+}
+
+}  // namespace
+
+std::vector<Launch> prepare(const AttentionForward& given, const TakeMemory& take) {
+  static KernelTable& table = *new KernelTable;  // outlives every thread
+  AttentionForward call = given;
+  check(call);
+  const auto& sizes = call.of.query.sizes;
+  const int64_t lines = sizes[0] * sizes[1], queries = sizes[2];
+  if (lines * queries == 0) return {};
+  Form form = {sum_type(call.of.query.dtype), std::min(queries, kRows), false};
+  const int64_t down = form.is_small() ? 1 : ceil_div(queries, kRowsOfBlock),
+                rows = form.is_small() ? queries : round_up(ceil_div(queries, down), kRows),
+                blocks = lines * ceil_div(queries, rows);
+  const int64_t key_lines = call.of.key.sizes[0] * call.of.key.sizes[1];
+  form.panels = !form.is_small() && blocks > key_lines && call.of.key.sizes[2] > 0;
+  std::vector<Launch> launches;
+  jit::PackedArguments arguments;
+  AttentionKernel::add_sizes(arguments, call.of, rows);
+  int64_t repeats = 1;
+  for (const auto& view : {call.log_sum_exp, call.maximum, call.total})
+    if (view) repeats = view->sizes.back();
+  arguments.size(repeats);
+  AttentionKernel::add_buffers(arguments, call.of);
+  const auto add = [&](const View& view) { arguments.buffer(view.data, view.strides); };
+  add(call.of.query);
+  if (form.panels) {
+    add(pack_panels(transposed(call.of.key), form.sums, form.columns(), take, launches));
+    add(pack_panels(call.of.value, form.sums, form.columns(), take, launches));
+  } else {
+    Matrices::add_argument(arguments, transposed(call.of.key), layout_of(transposed(call.of.key)));
+    Matrices::add_argument(arguments, call.of.value, layout_of(call.of.value));
+  }
+  for (const auto& view : {std::optional(call.out), call.log_sum_exp, call.maximum, call.total})
+    if (view) add(*view);
+  AttentionKernel::add_scalars(arguments, call.of, form.sums);
+  launches.emplace_back(table.find(key_of(call, form), [&] { return ForwardKernel(call, form).build(); }),
+                        arguments, blocks, attention_work(call.of, 2));
+  return launches;
+}
+
+}  // namespace anynpu::ops

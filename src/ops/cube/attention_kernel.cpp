@@ -1,0 +1,196 @@
+#include "ops/cube/attention_kernel.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/cube/gemm.h"
+#include "ops/random.h"
+
+namespace anynpu::ops {
+
+using tile::Axis;
+using tile::Expr;
+using tile::Index;
+
+namespace {
+
+/// The stride along the columns, where kernels are made for it.
+std::optional<int64_t> last_stride(const View& view) {
+  const int64_t stride = view.strides.back();
+  return stride == 0 || stride == 1 ? std::optional(stride) : std::nullopt;
+}
+
+std::string text(const View& view) {
+  std::string text(tile::name_of(view.dtype));
+  for (size_t d = 0; d < view.sizes.size(); ++d) text += concat(d == 0 ? "[" : ", ", view.sizes[d]);
+  return text + "]";
+}
+
+}  // namespace
+
+AttentionKernel::AttentionKernel(std::string name, const Attention& of, DType sums)
+    : of_(of), sums_type_(sums), builder_(std::move(name)) {
+  for (const auto& [member, size] :
+       std::initializer_list<std::pair<Index*, const char*>>{{&batches_, "batch"},
+                                                             {&heads_, "heads"},
+                                                             {&key_heads_, "key_heads"},
+                                                             {&shared_by_, "shared_by"},
+                                                             {&queries_, "queries"},
+                                                             {&keys_, "keys"},
+                                                             {&width_, "width"},
+                                                             {&value_width_, "value_width"},
+                                                             {&block_rows_, "rows"},
+                                                             {&least_, "least"},
+                                                             {&most_, "most"}})
+    *member = builder_.size(size);
+  least_ = least_ - Band::kNoLimit;  // sizes are not negative
+  most_ = most_ - Band::kNoLimit;
+  const auto of_scores = [&](const char* buffer, const View& view) {
+    return builder_.buffer(buffer, view.dtype, {batches_, heads_, queries_, keys_},
+                           {std::nullopt, std::nullopt, std::nullopt, last_stride(view)});
+  };
+  if (of.bias) bias_ = of_scores("bias", *of.bias);
+  if (of.mask) mask_ = of_scores("mask", *of.mask);
+  scale_ = builder_.scalar("scale", sums);
+  if (of.dropout.keep != 1) {
+    keep_ = builder_.scalar("keep", sums);
+    factor_ = builder_.scalar("factor", sums);
+    seed_ = builder_.scalar("seed", DType::kI64);
+    offset_ = builder_.scalar("offset", DType::kI64);
+  }
+}
+
+void AttentionKernel::add_key(KernelTable::Key& key, const std::optional<View>& view) {
+  key.add(static_cast<uint8_t>(!view ? 3 : last_stride(*view).value_or(2)));
+  if (view) key.add(view->dtype);
+}
+
+void AttentionKernel::add_key(KernelTable::Key& key, const Attention& of) {
+  add_key(key, of.query);
+  for (const View& view : {transposed(of.key), of.value}) key.add(layout_of(view));
+  for (const auto& view : {of.bias, of.mask}) add_key(key, view);
+  for (const bool is :
+       {of.bias_is_scaled, of.mask_hides, of.band.has_least(), of.band.has_most(), of.dropout.keep != 1})
+    key.add(static_cast<uint8_t>(is));
+}
+
+void AttentionKernel::add_sizes(jit::PackedArguments& arguments, const Attention& of, int64_t rows) {
+  const auto& queries = of.query.sizes;
+  const auto& values = of.value.sizes;
+  for (const int64_t size :
+       {queries[0], queries[1], values[1], queries[1] / values[1], queries[2], values[2], queries[3],
+        values[3], rows, of.band.least + Band::kNoLimit, of.band.most + Band::kNoLimit})
+    arguments.size(size);
+}
+
+void AttentionKernel::add_buffers(jit::PackedArguments& arguments, const Attention& of) {
+  for (const auto& view : {of.bias, of.mask})
+    if (view) arguments.buffer(view->data, view->strides);
+}
+
+void AttentionKernel::add_scalars(jit::PackedArguments& arguments, const Attention& of, DType sums) {
+  arguments.scalar(sums, of.scale);
+  if (of.dropout.keep == 1) return;
+  arguments.scalar(sums, of.dropout.keep);
+  arguments.scalar(sums, of.dropout.keep == 0 ? 0 : 1 / of.dropout.keep);
+  arguments.scalar(DType::kI64, static_cast<int64_t>(of.dropout.seed));
+  arguments.scalar(DType::kI64, static_cast<int64_t>(of.dropout.offset));
+}
+
+Expr AttentionKernel::scores(const Expr& products, const Index& query, const Index& key, bool in_band) {
+  const tile::Type type = products.type();
+  const Expr hidden = products.like(-INFINITY);
+  const auto load = [&](int buffer) {
+    return builder_.load(buffer, {batch_, head_, query, key}, type.rows, type.cols);
+  };
+  Expr scores = products;
+  if (!of_.bias_is_scaled) scores = scores * *scale_;
+  if (bias_ >= 0) scores = scores + converted(load(bias_), sums_type_);
+  if (of_.bias_is_scaled) scores = scores * *scale_;
+  if (mask_ >= 0)
+    scores = of_.mask_hides ? select(load(mask_), hidden, scores) : select(load(mask_), scores, hidden);
+  if (!in_band) return scores;
+  const auto positions = [&](Axis axis, const Index& count, const Index& first) {
+    return builder_.iota(axis, count, DType::kI32) + builder_.index(first, DType::kI32);
+  };
+  const Expr keys = positions(Axis::kCols, type.cols, key);
+  const auto bounds = [&](const Index& bound) {
+    constexpr int64_t kMost = int64_t{1} << 30;  // beyond all positions
+    return positions(Axis::kRows, type.rows, max(min(query + bound, kMost), -kMost));
+  };
+  if (of_.band.has_least()) scores = select(keys >= bounds(least_), scores, hidden);
+  if (of_.band.has_most()) scores = select(keys <= bounds(most_), scores, hidden);
+  return scores;
+}
+
+Expr AttentionKernel::drop_factors(const Index& query, const Index& key, const Index& rows,
+                                   const Index& cols) {
+  const Index line = (batch_ * heads_ + head_) * queries_ + query;
+  const Expr elements = builder_.iota(Axis::kRows, rows) * builder_.index(keys_) +
+                        (builder_.iota(Axis::kCols, cols) + builder_.index(line * keys_ + key));
+  const Expr u =
+      uniform_at(builder_, elements, batches_ * heads_ * queries_ * keys_, *seed_, *offset_, sums_type_);
+  return select(u < *keep_, *factor_, factor_->like(0));
+}
+
+Expr AttentionKernel::filled(double value, const Index& rows, const Index& cols) {
+  return builder_.broadcast(builder_.constant(sums_type_, value), rows, cols);
+}
+
+void AttentionKernel::loop(const Index& first, const Index& last, int64_t step,
+                           const std::function<void(const Index&)>& body) {
+  builder_.loop(first, last, step, {}, [&](const Index& counter, const auto&) -> std::vector<Expr> {
+    body(counter);
+    return {};
+  });
+}
+
+int AttentionKernel::tensor(const std::string& name, const View& view, const Index& heads,
+                            const Index& tokens, const Index& width) {
+  return builder_.buffer(name, view.dtype, {batches_, heads, tokens, width},
+                         {std::nullopt, std::nullopt, std::nullopt, last_stride(view)});
+}
+
+void check(const Attention& of) {
+  const View &query = of.query, &key = of.key, &value = of.value;
+  const auto is_like = [&](const View& view) { return view.sizes.size() == 4 && view.dtype == query.dtype; };
+  const bool fits = kAllFloats.contains(query.dtype) && is_like(query) && is_like(key) && is_like(value) &&
+                    key.sizes[0] == query.sizes[0] && value.sizes[0] == query.sizes[0] &&
+                    key.sizes[1] == value.sizes[1] && key.sizes[2] == value.sizes[2] &&
+                    key.sizes[3] == query.sizes[3] &&
+                    (key.sizes[1] == 0 ? query.sizes[1] == 0 : query.sizes[1] % key.sizes[1] == 0);
+  require(fits, ErrorCode::kInvalidArgument, "attention of queries ", text(query), ", keys ", text(key),
+          ", values ", text(value),
+          "; accepted are batch x heads x tokens x width of one type of floats, keys and values of as many "
+          "tokens, and of a number of heads that divides that of the queries");
+  const std::vector<int64_t> scores = {query.sizes[0], query.sizes[1], query.sizes[2], key.sizes[2]};
+  const auto check_scores = [&](const std::optional<View>& view, const char* name, DTypes dtypes) {
+    require(!view || (view->sizes == scores && dtypes.contains(view->dtype)), ErrorCode::kInvalidArgument,
+            "attention: the ", name, " is ", view ? text(*view) : "", "; scores are [", scores[0], ", ",
+            scores[1], ", ", scores[2], ", ", scores[3], "]");
+  };
+  check_scores(of.bias, "bias", kAllFloats);
+  check_scores(of.mask, "mask", DTypes(DType::kBool));
+}
+
+void check_rows(const Attention& of, const View& view, const char* name, DType dtype,
+                std::optional<int64_t> width) {
+  std::vector<int64_t> sizes = of.query.sizes;
+  sizes.back() = width.value_or(view.sizes.empty() ? 0 : view.sizes.back());
+  require(view.sizes == sizes && view.dtype == dtype, ErrorCode::kInvalidArgument, "attention: ", name,
+          " is ", text(view), " for queries ", text(of.query), "; ", tile::name_of(dtype), "[", sizes[0],
+          ", ", sizes[1], ", ", sizes[2], ", ", width ? concat(*width) : "repeats", "] is accepted");
+}
+
+double attention_work(const Attention& of, double products) {
+  constexpr double kBytesOfProduct = 0.2;  // of a copy that takes as long
+  const auto& sizes = of.query.sizes;
+  return static_cast<double>(of.query.elements()) * static_cast<double>(of.key.sizes[2]) * products *
+             kBytesOfProduct +
+         static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]);
+}
+
+}  // namespace anynpu::ops
