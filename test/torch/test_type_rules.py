@@ -46,7 +46,10 @@ NAMED = {
     ("Optional[bool]", "train"): True, ("float", "scale"): 2.0,
 }  # fmt: skip
 # Their tensors have shapes that follow from each other.
-LEFT_OUT = {"_fused_adam", "_fused_adamw", "native_layer_norm", "native_layer_norm_backward"}
+LEFT_OUT = {
+    "_fused_adam", "_fused_adamw", "native_layer_norm", "native_layer_norm_backward",
+    "_scaled_dot_product_fused_attention_overrideable_backward",
+}  # fmt: skip
 
 
 class Case:

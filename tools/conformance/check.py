@@ -93,7 +93,8 @@ def autograd_calls(unit: Unit) -> Iterator[Call]:
         def function(*args, process=sample.output_process_fn_grad, **kwargs):
             return process(function_of(unit)(*args, **kwargs))
 
-        yield Call(function, arguments(sample), sample.kwargs, differentiates=True)
+        composed = unit.op in COMPOSED
+        yield Call(function, arguments(sample), sample.kwargs, differentiates=True, composed=composed)
 
 
 def results_of_function(unit: Unit, sample: Any) -> Any:

@@ -1,6 +1,4 @@
 #include <ATen/Functions.h>
-#include <ATen/NativeFunctions.h>
-#include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 
 #include <array>
@@ -32,13 +30,6 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
                                          transposed, output_padding, std::move(groups), output_mask);
 }
 
-// Attention takes the path that it takes on the CPU, which is chosen by shapes and types alone: also of
-// tensors without memory, which torch.export and torch.compile trace with.
-[[maybe_unused]] const bool attention_registered = [] {
-  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&at::native::_fused_sdp_choice_cpp);
-  return true;
-}();
-
 /// Programs count integers (a layer's experts) so on accelerators, and convert them first on the CPU, whose
 /// kernel has floating types only.
 Tensor histc(const Tensor& self, int64_t bins, const c10::Scalar& min, const c10::Scalar& max) {
@@ -50,7 +41,6 @@ Tensor histc(const Tensor& self, int64_t bins, const c10::Scalar& min, const c10
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_sdp_choice", at::native::_fused_sdp_choice_cpp);
   m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
   m.impl("convolution_overrideable", convolution_overrideable);
   m.impl("histc", histc);
