@@ -95,6 +95,9 @@ std::vector<Entry> catalog() {
                      "operands have one type, a bias any", "what rounding each score and sum adds up to"});
   entries.push_back({"AttentionBackward", "the gradients of the same to q, k and v", kAllFloats,
                      "operands have one type, a bias any", "what rounding each score and sum adds up to"});
+  entries.push_back({"Convolution",
+                     "convolutions of one to three dimensions, transposed ones, and their gradients",
+                     kAllFloats, "operands have one type", "what rounding each sum adds up to"});
   return entries;
 }
 

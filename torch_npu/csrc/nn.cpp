@@ -11,8 +11,8 @@ using at::Tensor;
 using c10::SymIntArrayRef;
 using std::optional;
 
-// PyTorch's convolutions reach another device under these two names. Those with the ordinary names run as a
-// whole on the CPU (see fallback_rules.cpp), which picks the algorithm.
+// PyTorch's convolutions reach another device under these two names. Those with the ordinary names are in
+// convolution.cpp, or run as a whole on the CPU (see fallback_rules.cpp), which picks the algorithm.
 Tensor convolution_overrideable(const Tensor& input, const Tensor& weight, const optional<Tensor>& bias,
                                 SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation,
                                 bool transposed, SymIntArrayRef output_padding, c10::SymInt groups) {

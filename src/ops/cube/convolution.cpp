@@ -1,0 +1,226 @@
+#include "ops/cube/convolution.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/cube/gemm.h"
+#include "ops/cube/patch_product.h"
+
+namespace anynpu::ops {
+namespace {
+
+const Formula kBiased = formula<2>([](auto sum, auto bias) { return sum + bias; });
+
+View shifted(View view, size_t dim, int64_t by) {
+  view.data =
+      static_cast<char*>(view.data) + by * view.strides[dim] * static_cast<int64_t>(size_of(view.dtype));
+  return view;
+}
+
+/// With dimensions of one element ahead of the last ones, so that there are six.
+View with_all_dims(View view) {
+  const size_t missing = 6 - view.sizes.size();
+  view.sizes.insert(view.sizes.begin() + 3, missing, 1);
+  view.strides.insert(view.strides.begin() + 3, missing, 0);
+  return view;
+}
+
+/// A dimension of groups x channels as two of them.
+View split(View view, size_t dim, int64_t groups) {
+  const auto at = static_cast<std::ptrdiff_t>(dim);
+  view.sizes[dim] /= groups;
+  view.sizes.insert(view.sizes.begin() + at, groups);
+  view.strides.insert(view.strides.begin() + at, view.strides[dim] * view.sizes[dim + 1]);
+  return view;
+}
+
+/// Batch x channels x sizes as groups x batch x channels x three sizes.
+View grouped_image(const View& view, int64_t groups) {
+  View made = split(view, 1, groups);
+  std::swap(made.sizes[0], made.sizes[1]);
+  std::swap(made.strides[0], made.strides[1]);
+  return with_all_dims(std::move(made));
+}
+/// Weights as groups x outputs x channels x three numbers of taps.
+View grouped_weight(const View& view, int64_t groups) { return with_all_dims(split(view, 0, groups)); }
+
+std::string text(const View& view) {
+  std::string text(tile::name_of(view.dtype));
+  for (size_t d = 0; d < view.sizes.size(); ++d) text += concat(d == 0 ? "[" : ", ", view.sizes[d]);
+  return text + "]";
+}
+
+/// What a convolution that is not transposed goes from, and to, with its weight.
+struct Tensors {
+  View image, weight, out;  ///< grouped
+};
+
+/// `image` and `out` as of a convolution that is not transposed.
+Tensors grouped(const Convolution& convolution, const View& image, const View& weight, const View& out) {
+  const auto& [stride, padding, dilation, transposed, groups] = convolution;
+  const size_t rank = image.sizes.size();
+  const auto has = [&](const std::vector<int64_t>& numbers, int64_t least) {
+    return numbers.size() + 2 == rank && std::ranges::all_of(numbers, [&](int64_t n) { return n >= least; });
+  };
+  bool fits = rank >= 3 && rank <= 5 && weight.sizes.size() == rank && out.sizes.size() == rank &&
+              has(stride, 1) && has(padding, 0) && has(dilation, 1) && groups >= 1 &&
+              image.dtype == weight.dtype && image.dtype == out.dtype && image.sizes[0] == out.sizes[0] &&
+              weight.sizes[0] == out.sizes[1] && weight.sizes[0] % groups == 0 &&
+              weight.sizes[1] * groups == image.sizes[1];
+  for (size_t d = 2; fits && d < rank; ++d) {
+    const int64_t taps = (weight.sizes[d] - 1) * dilation[d - 2] + 1,
+                  room = image.sizes[d] + 2 * padding[d - 2] - taps, most = room / stride[d - 2] + 1;
+    fits = weight.sizes[d] >= 0 && (out.sizes[d] == 0 || (room >= 0 && out.sizes[d] <= most));
+  }
+  require(
+      fits, ErrorCode::kInvalidArgument, "a convolution", transposed ? " (transposed) " : " ", "of ",
+      text(image), " by ", text(weight), " to ", text(out), " in ", groups,
+      " groups; batch x channels x sizes by outputs x channels of a group x taps to batch x outputs x "
+      "positions that windows have there is accepted, of one type, with a stride, a padding and a dilation "
+      "for each of one to three sizes");
+  return {grouped_image(image, groups), grouped_weight(weight, groups), grouped_image(out, groups)};
+}
+
+/// Of the three dimensions, 0 and 1 where there are fewer.
+int64_t number_at(const std::vector<int64_t>& numbers, size_t dim, int64_t otherwise) {
+  return dim + numbers.size() < 3 ? otherwise : numbers[dim + numbers.size() - 3];
+}
+
+Windows windows_of(const Convolution& convolution, const Tensors& tensors) {
+  Windows windows;
+  for (size_t d = 0; d < 3; ++d)
+    windows[d] = {.positions = tensors.out.sizes[3 + d],
+                  .taps = tensors.weight.sizes[3 + d],
+                  .stride = number_at(convolution.stride, d, 1),
+                  .step = number_at(convolution.dilation, d, 1),
+                  .origin = -number_at(convolution.padding, d, 0)};
+  return windows;
+}
+
+/// Adds to a product the bias of its outputs.
+void add_bias(PatchProduct& product, const std::optional<View>& bias) {
+  if (!bias) return;
+  View operand = {bias->dtype, bias->data, product.out.sizes, std::vector<int64_t>(6, 0)};
+  operand.strides[2] = bias->strides[0];
+  operand.strides[0] = bias->strides[0] * product.out.sizes[2];
+  product.finish = &kBiased;
+  product.operands = {operand};
+}
+
+std::vector<Launch> from_image(const Convolution& convolution, const Tensors& tensors,
+                               const std::optional<View>& bias, const TakeMemory& take) {
+  std::vector<Launch> launches;
+  if (tensors.out.elements() == 0) return launches;
+  const Windows windows[] = {windows_of(convolution, tensors)};
+  PatchProduct product = {
+      patches_of(tensors.image, windows, sum_type(tensors.image.dtype), take, launches)[0], tensors.weight,
+      tensors.out};
+  add_bias(product, bias);
+  prepare(product, take, launches);
+  return launches;
+}
+
+/// Elements of an image that have the same distance from a multiple of the stride: where they are, and the
+/// taps that go there.
+struct Phase {
+  int64_t first, stride, count;  ///< elements
+  int64_t tap, tap_step;         ///< the first one, and from one to the next
+  Window window;                 ///< over the results, one position an element, one tap a tap
+};
+
+std::vector<Phase> phases_of(const Window& forward, int64_t size) {
+  std::vector<Phase> phases;
+  const int64_t common = std::gcd(forward.stride, forward.step), tap_step = forward.stride / common;
+  for (int64_t first = 0; first < std::min(forward.stride, size); ++first) {
+    Phase phase = {first, forward.stride, (size - first + forward.stride - 1) / forward.stride,
+                   0,     tap_step,       {}};
+    phase.window = {.positions = phase.count, .taps = 0, .stride = 1, .step = -(forward.step / common)};
+    for (int64_t tap = 0; tap < std::min(forward.taps, tap_step); ++tap) {
+      const int64_t distance = first - forward.origin - tap * forward.step;
+      if (distance % forward.stride != 0) continue;
+      phase.tap = tap;
+      phase.window.taps = (forward.taps - tap + tap_step - 1) / tap_step;
+      phase.window.origin = distance / forward.stride;
+    }
+    phases.push_back(phase);
+  }
+  return phases;
+}
+
+/// From results to the image: each phase of the image is a product of the patches of the results.
+std::vector<Launch> to_image(const Convolution& convolution, const Tensors& tensors,
+                             const std::optional<View>& bias, const TakeMemory& take) {
+  std::vector<Launch> launches;
+  if (tensors.image.elements() == 0) return launches;
+  const Windows forward = windows_of(convolution, tensors);
+  View weight = tensors.weight;
+  std::swap(weight.sizes[1], weight.sizes[2]);
+  std::swap(weight.strides[1], weight.strides[2]);
+  std::vector<PatchProduct> products = {{{}, weight, tensors.image}};
+  std::vector<Windows> windows(1);
+  for (size_t d = 0; d < 3; ++d) {
+    std::vector<PatchProduct> parts;
+    std::vector<Windows> parts_windows;
+    for (const Phase& phase : phases_of(forward[d], tensors.image.sizes[3 + d]))
+      for (size_t i = 0; i < products.size(); ++i) {
+        PatchProduct part = products[i];
+        part.weight = shifted(part.weight, 3 + d, phase.tap);
+        part.weight.sizes[3 + d] = phase.window.taps;
+        part.weight.strides[3 + d] *= phase.tap_step;
+        part.out = shifted(part.out, 3 + d, phase.first);
+        part.out.sizes[3 + d] = phase.count;
+        part.out.strides[3 + d] *= phase.stride;
+        parts.push_back(std::move(part));
+        parts_windows.push_back(windows[i]);
+        parts_windows.back()[d] = phase.window;
+      }
+    products = std::move(parts);
+    windows = std::move(parts_windows);
+  }
+  const std::vector<Patches> patches =
+      patches_of(tensors.out, windows, sum_type(tensors.out.dtype), take, launches);
+  for (size_t i = 0; i < products.size(); ++i) {
+    products[i].patches = patches[i];
+    add_bias(products[i], bias);
+    prepare(products[i], take, launches);
+  }
+  return launches;
+}
+
+}  // namespace
+
+std::vector<Launch> Convolution::forward(const View& image, const View& weight,
+                                         const std::optional<View>& bias, const View& out,
+                                         const TakeMemory& take) const {
+  require(!bias || (bias->sizes.size() == 1 && bias->dtype == out.dtype && out.sizes.size() > 1 &&
+                    bias->sizes[0] == out.sizes[1]),
+          ErrorCode::kInvalidArgument, "a convolution to ", text(out), ": the bias is ",
+          bias ? text(*bias) : "", "; one number for each of its channels is accepted, of its type");
+  if (transposed) return to_image(*this, grouped(*this, out, weight, image), bias, take);
+  return from_image(*this, grouped(*this, image, weight, out), bias, take);
+}
+
+std::vector<Launch> Convolution::image_gradient(const View& gradient, const View& weight, const View& out,
+                                                const TakeMemory& take) const {
+  if (transposed) return from_image(*this, grouped(*this, gradient, weight, out), {}, take);
+  return to_image(*this, grouped(*this, out, weight, gradient), {}, take);
+}
+
+std::vector<Launch> Convolution::weight_gradient(const View& gradient, const View& image, const View& out,
+                                                 const TakeMemory& take) const {
+  const Tensors tensors =
+      transposed ? grouped(*this, gradient, out, image) : grouped(*this, image, out, gradient);
+  std::vector<Launch> launches;
+  if (tensors.weight.elements() == 0) return launches;
+  const Windows windows[] = {windows_of(*this, tensors)};
+  prepare(
+      PatchCorrelation{patches_of(tensors.image, windows, sum_type(tensors.image.dtype), take, launches)[0],
+                       tensors.out, tensors.weight},
+      take, launches);
+  return launches;
+}
+
+}  // namespace anynpu::ops

@@ -1,0 +1,165 @@
+#include "ops/cube/convolution.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
+#include <torch/library.h>
+
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "torch_npu/csrc/dtypes.h"
+#include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/native_op.h"
+
+namespace torch_npu {
+namespace {
+
+using anynpu::ops::Convolution;
+using anynpu::ops::View;
+using at::Tensor;
+
+bool is_computed(const Tensor& tensor, const Tensor& beside) {
+  const auto dtype = dtype_of(tensor.scalar_type());
+  return dtype && anynpu::ops::kAllFloats.contains(*dtype) && tensor.scalar_type() == beside.scalar_type() &&
+         tensor.device() == beside.device();
+}
+
+/// A convolution as ATen gives it: stride, padding, dilation, transposed, output_padding, groups, from
+/// `first` on. Numbers may be one for all dimensions.
+struct Given {
+  Convolution convolution;
+  std::vector<int64_t> output_padding;
+
+  Given(Arguments arguments, size_t first, size_t dims) {
+    const auto numbers = [&](size_t i) {
+      std::vector<int64_t> all = arguments[first + i].toIntVector();
+      if (all.size() == 1) all.resize(dims, all[0]);
+      return all;
+    };
+    convolution = {numbers(0), numbers(1), numbers(2), arguments[first + 3].toBool(),
+                   arguments[first + 5].toInt()};
+    output_padding = numbers(4);
+  }
+};
+
+/// The sizes of the result. Nothing where PyTorch is to refuse the call, or where an image or a weight has no
+/// elements.
+std::optional<std::vector<int64_t>> sizes_of_result(const Tensor& image, const Tensor& weight,
+                                                    const Given& given) {
+  const auto& [stride, padding, dilation, transposed, groups] = given.convolution;
+  const auto dims = static_cast<size_t>(image.dim() - 2);
+  const auto has = [&](const std::vector<int64_t>& numbers, int64_t least) {
+    return numbers.size() == dims &&
+           std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n >= least; });
+  };
+  if (!has(stride, 1) || !has(padding, 0) || !has(dilation, 1) || !has(given.output_padding, 0) ||
+      groups < 1 || weight.size(0) % groups != 0 || weight.numel() == 0)
+    return std::nullopt;
+  const int64_t channels = transposed ? weight.size(0) : weight.size(1) * groups;
+  if (image.size(1) != channels) return std::nullopt;
+  std::vector<int64_t> sizes = {image.size(0), transposed ? weight.size(1) * groups : weight.size(0)};
+  for (size_t d = 0; d < dims; ++d) {
+    const auto dim = static_cast<int64_t>(d + 2);
+    const int64_t size = image.size(dim), reach = (weight.size(dim) - 1) * dilation[d] + 1,
+                  room = size + 2 * padding[d] - reach;
+    if (size == 0 || (!transposed && room < 0)) return std::nullopt;
+    if (transposed && given.output_padding[d] >= std::max(stride[d], dilation[d])) return std::nullopt;
+    sizes.push_back(transposed ? (size - 1) * stride[d] - 2 * padding[d] + reach + given.output_padding[d]
+                               : room / stride[d] + 1);
+    if (sizes.back() < 1) return std::nullopt;
+  }
+  return sizes;
+}
+
+/// Whether kernels of our own compute with these tensors.
+bool are_computed(const Tensor& image, const Tensor& weight) {
+  return is_computed(image, image) && is_computed(weight, image) && image.dim() >= 3 && image.dim() <= 5 &&
+         weight.dim() == image.dim();
+}
+
+/// As on the CPU, the channels come last where those of the image or of the weight do.
+at::MemoryFormat format_of(const Tensor& image, const Tensor& weight) {
+  const auto last = image.dim() == 4   ? at::MemoryFormat::ChannelsLast
+                    : image.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
+                                       : at::MemoryFormat::Contiguous;
+  return image.suggest_memory_format() == last || weight.suggest_memory_format() == last
+             ? last
+             : at::MemoryFormat::Contiguous;
+}
+
+Tensor empty(at::IntArrayRef sizes, const Tensor& like, at::MemoryFormat format) {
+  return at::empty(sizes, like.options().memory_format(format));
+}
+
+/// (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ...)
+Results convolution(Arguments arguments, OpCounter& counter) {
+  const Tensor &image = arguments[0].toTensor(), &weight = arguments[1].toTensor();
+  if (!are_computed(image, weight)) return std::nullopt;
+  const Given given(arguments, 3, static_cast<size_t>(image.dim() - 2));
+  const auto sizes = sizes_of_result(image, weight, given);
+  if (!sizes) return std::nullopt;
+  std::optional<View> bias;
+  if (!arguments[2].isNone() && arguments[2].toTensor().defined()) {
+    const Tensor& tensor = arguments[2].toTensor();
+    if (!is_computed(tensor, image) || tensor.dim() != 1 || tensor.size(0) != (*sizes)[1])
+      return std::nullopt;
+    bias = view_of(tensor);
+  }
+  const Tensor out = empty(*sizes, image, format_of(image, weight));
+  Temporaries temporaries(image);
+  enqueue_native(npu_call([&] {
+                   return given.convolution.forward(view_of(image), view_of(weight), bias, view_of(out),
+                                                    temporaries.take());
+                 }),
+                 out, counter);
+  return {{out}};
+}
+
+/// (grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
+/// output_mask)
+Results convolution_backward(Arguments arguments, OpCounter& counter) {
+  const Tensor &gradient = arguments[0].toTensor(), &image = arguments[1].toTensor(),
+               &weight = arguments[2].toTensor();
+  if (!are_computed(image, weight) || !is_computed(gradient, image)) return std::nullopt;
+  const Given given(arguments, 4, static_cast<size_t>(image.dim() - 2));
+  const auto sizes = sizes_of_result(image, weight, given);
+  if (!sizes || gradient.sizes() != *sizes) return std::nullopt;
+  const auto wanted = arguments[10].toBoolList();
+  const at::MemoryFormat format = format_of(image, weight);
+  Temporaries temporaries(image);
+  Tensor of_image, of_weight, of_bias;
+  if (wanted[0]) {
+    of_image = empty(image.sizes(), image, format);
+    enqueue_native(npu_call([&] {
+                     return given.convolution.image_gradient(view_of(gradient), view_of(weight),
+                                                             view_of(of_image), temporaries.take());
+                   }),
+                   of_image, counter);
+  }
+  if (wanted[1]) {
+    of_weight = empty(weight.sizes(), weight, format);
+    enqueue_native(npu_call([&] {
+                     return given.convolution.weight_gradient(view_of(gradient), view_of(image),
+                                                              view_of(of_weight), temporaries.take());
+                   }),
+                   of_weight, counter);
+  }
+  if (wanted[2]) {
+    std::vector<int64_t> summed = {0};
+    for (int64_t dim = 2; dim < gradient.dim(); ++dim) summed.push_back(dim);
+    of_bias = at::sum(gradient, summed);
+  }
+  return {{of_image, of_weight, of_bias}};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, aten) {
+  add_native(aten, "convolution", {"Convolution"}, convolution);
+  add_native(aten, "_convolution", {"Convolution"}, convolution);
+  add_native(aten, "convolution_backward", {"Convolution"}, convolution_backward);
+}
+
+}  // namespace torch_npu
