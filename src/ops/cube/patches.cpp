@@ -70,10 +70,11 @@ void merge(View& image, Windows& windows) {
 }
 
 /// How an image lies: which neighbours are side by side.
-enum class Lines : uint8_t { kAlongWidth, kAlongChannels, kApart };
+enum class Lines : uint8_t { kAlongWidth, kEverySecond, kAlongChannels, kApart };
 
 Lines lines_of(const View& image, int64_t stride) {
   if (image.strides[5] * stride == 1) return Lines::kAlongWidth;
+  if (image.strides[5] * stride == 2) return Lines::kEverySecond;
   return image.strides[2] == 1 ? Lines::kAlongChannels : Lines::kApart;
 }
 
@@ -96,7 +97,7 @@ tile::Kernel stage_kernel(DType from, DType to, Lines lines) {
   std::vector<Index> dims = {groups, batch, sizes[0], sizes[1], sizes[2], channels, sizes[2]};
   std::vector<std::optional<int64_t>> strides(7);
   if (transposed) std::swap(dims[5], dims[6]);
-  if (lines != Lines::kApart) strides[6] = 1;
+  if (lines != Lines::kApart) strides[6] = lines == Lines::kEverySecond ? 2 : 1;
   const int image = builder.buffer("image", from, dims, strides),
             staged = builder.buffer("staged", to, {groups, batch, depth, height, phases, channels, width});
 
