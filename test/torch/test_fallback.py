@@ -43,7 +43,7 @@ def test_a_training_step_copies_nothing():
         images, classes = torch.randn(4, 3, 9, 9, device="npu"), torch.arange(4, device="npu")
         F.cross_entropy(model(images), classes).backward()
         optimizer.step()
-    assert torch_npu.fallback_stats()["fallbacks"] > 20
+    assert torch_npu.fallback_stats()["fallbacks"] > 10
     assert copies() == 0
 
 
@@ -399,13 +399,6 @@ def test_inference_mode_and_the_cpu_s_autocast_leave_kernels_alone():
 
 
 # Convolution, attention, recurrence: what PyTorch decides by device
-
-
-def test_convolution_is_one_call_forward_and_one_backward():
-    x = torch.randn(2, 3, 8, 8, device="npu", requires_grad=True)
-    w = torch.randn(4, 3, 3, 3, device="npu", requires_grad=True)
-    F.conv2d(x, w).sum().backward()
-    assert calls("aten::convolution") == calls("aten::convolution_backward") == 1
 
 
 def test_convolution_by_its_other_names():

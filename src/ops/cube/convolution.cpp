@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/cube/depthwise.h"
 #include "ops/cube/gemm.h"
 #include "ops/cube/patch_product.h"
 
@@ -100,27 +101,47 @@ Windows windows_of(const Convolution& convolution, const Tensors& tensors) {
   return windows;
 }
 
-/// Adds to a product the bias of its outputs.
-void add_bias(PatchProduct& product, const std::optional<View>& bias) {
-  if (!bias) return;
-  View operand = {bias->dtype, bias->data, product.out.sizes, std::vector<int64_t>(6, 0)};
-  operand.strides[2] = bias->strides[0];
-  operand.strides[0] = bias->strides[0] * product.out.sizes[2];
-  product.finish = &kBiased;
-  product.operands = {operand};
+/// Weights times patches, of which the image and the windows are given.
+struct Part {
+  View weight, out;
+  Windows windows;
+};
+
+/// The launches of products of one image, whose windows have one stride, each with the bias of its outputs.
+std::vector<Launch> products(const View& image, std::span<const Part> parts, const std::optional<View>& bias,
+                             const TakeMemory& take) {
+  std::vector<Launch> launches;
+  const auto biased = [&](auto product) {
+    if (!bias) return product;
+    View operand = {bias->dtype, bias->data, product.out.sizes, std::vector<int64_t>(6, 0)};
+    operand.strides[2] = bias->strides[0];
+    operand.strides[0] = bias->strides[0] * product.out.sizes[2];
+    product.finish = &kBiased;
+    product.operands = {operand};
+    return product;
+  };
+  std::vector<Part> others;
+  std::vector<Windows> windows;
+  for (const Part& part : parts) {
+    const DepthwiseProduct product = {image, part.weight, part.out, part.windows};
+    if (has_depthwise_kernel(product)) {
+      prepare(biased(product), launches);
+    } else if (part.out.elements() != 0) {
+      others.push_back(part);
+      windows.push_back(part.windows);
+    }
+  }
+  if (others.empty()) return launches;
+  const std::vector<Patches> patches = patches_of(image, windows, sum_type(image.dtype), take, launches);
+  for (size_t i = 0; i < others.size(); ++i)
+    prepare(biased(PatchProduct{patches[i], others[i].weight, others[i].out}), take, launches);
+  return launches;
 }
 
 std::vector<Launch> from_image(const Convolution& convolution, const Tensors& tensors,
                                const std::optional<View>& bias, const TakeMemory& take) {
-  std::vector<Launch> launches;
-  if (tensors.out.elements() == 0) return launches;
-  const Windows windows[] = {windows_of(convolution, tensors)};
-  PatchProduct product = {
-      patches_of(tensors.image, windows, sum_type(tensors.image.dtype), take, launches)[0], tensors.weight,
-      tensors.out};
-  add_bias(product, bias);
-  prepare(product, take, launches);
-  return launches;
+  const Part part = {tensors.weight, tensors.out, windows_of(convolution, tensors)};
+  return products(tensors.image, std::span(&part, 1), bias, take);
 }
 
 /// Elements of an image that have the same distance from a multiple of the stride: where they are, and the
@@ -153,41 +174,27 @@ std::vector<Phase> phases_of(const Window& forward, int64_t size) {
 /// From results to the image: each phase of the image is a product of the patches of the results.
 std::vector<Launch> to_image(const Convolution& convolution, const Tensors& tensors,
                              const std::optional<View>& bias, const TakeMemory& take) {
-  std::vector<Launch> launches;
-  if (tensors.image.elements() == 0) return launches;
-  const Windows forward = windows_of(convolution, tensors);
   View weight = tensors.weight;
   std::swap(weight.sizes[1], weight.sizes[2]);
   std::swap(weight.strides[1], weight.strides[2]);
-  std::vector<PatchProduct> products = {{{}, weight, tensors.image}};
-  std::vector<Windows> windows(1);
+  const Windows forward = windows_of(convolution, tensors);
+  std::vector<Part> parts = {{weight, tensors.image, forward}};
   for (size_t d = 0; d < 3; ++d) {
-    std::vector<PatchProduct> parts;
-    std::vector<Windows> parts_windows;
+    std::vector<Part> finer;
     for (const Phase& phase : phases_of(forward[d], tensors.image.sizes[3 + d]))
-      for (size_t i = 0; i < products.size(); ++i) {
-        PatchProduct part = products[i];
+      for (Part part : parts) {
         part.weight = shifted(part.weight, 3 + d, phase.tap);
         part.weight.sizes[3 + d] = phase.window.taps;
         part.weight.strides[3 + d] *= phase.tap_step;
         part.out = shifted(part.out, 3 + d, phase.first);
         part.out.sizes[3 + d] = phase.count;
         part.out.strides[3 + d] *= phase.stride;
-        parts.push_back(std::move(part));
-        parts_windows.push_back(windows[i]);
-        parts_windows.back()[d] = phase.window;
+        part.windows[d] = phase.window;
+        finer.push_back(std::move(part));
       }
-    products = std::move(parts);
-    windows = std::move(parts_windows);
+    parts = std::move(finer);
   }
-  const std::vector<Patches> patches =
-      patches_of(tensors.out, windows, sum_type(tensors.out.dtype), take, launches);
-  for (size_t i = 0; i < products.size(); ++i) {
-    products[i].patches = patches[i];
-    add_bias(products[i], bias);
-    prepare(products[i], take, launches);
-  }
-  return launches;
+  return products(tensors.out, parts, bias, take);
 }
 
 }  // namespace
