@@ -1,4 +1,4 @@
-"""Products of matrices beside PyTorch's CPU and oneDNN with packed weights."""
+"""Products of matrices and convolutions beside PyTorch's CPU and oneDNN with packed weights."""
 
 import argparse
 import json
@@ -27,6 +27,23 @@ AIMS = {  # at least: times oneDNN, times F.linear
     "float16": (None, 6),
 }
 COPY_SHARE = 0.9  # of a matrix times a vector
+# Channels, size, outputs, taps along a side, stride, and how often a model has it: ResNet-50 and MobileNetV2.
+CONVOLUTIONS = (
+    (3, 224, 64, 7, 2, 1),
+    *((64, 56, 64, 1, 1, 1), (64, 56, 64, 3, 1, 3), (64, 56, 256, 1, 1, 4), (256, 56, 64, 1, 1, 2)),
+    *((256, 56, 128, 1, 1, 1), (128, 56, 128, 3, 2, 1), (128, 28, 512, 1, 1, 4), (256, 56, 512, 1, 2, 1)),
+    *((512, 28, 128, 1, 1, 3), (128, 28, 128, 3, 1, 3), (512, 28, 256, 1, 1, 1), (256, 28, 256, 3, 2, 1)),
+    *((256, 14, 1024, 1, 1, 6), (512, 28, 1024, 1, 2, 1), (1024, 14, 256, 1, 1, 5), (256, 14, 256, 3, 1, 5)),
+    *((1024, 14, 512, 1, 1, 1), (512, 14, 512, 3, 2, 1), (512, 7, 2048, 1, 1, 3), (1024, 14, 2048, 1, 2, 1)),
+    *((2048, 7, 512, 1, 1, 2), (512, 7, 512, 3, 1, 2)),
+)
+DEPTHWISE = (
+    *((32, 112, 32, 3, 1, 1), (96, 112, 96, 3, 2, 1), (144, 56, 144, 3, 1, 1), (144, 56, 144, 3, 2, 1)),
+    *((192, 28, 192, 3, 1, 2), (192, 28, 192, 3, 2, 1), (384, 14, 384, 3, 1, 4), (576, 14, 576, 3, 1, 2)),
+    *((576, 14, 576, 3, 2, 1), (960, 7, 960, 3, 1, 3)),
+)
+IMAGES = 8
+CONVOLUTION_AIM = 1.0  # times CPU, in total
 ROUNDS = 9
 TURN = 0.05  # seconds, about
 
@@ -61,6 +78,38 @@ def copy(device, shape, dtype):
     _, weight = operands(device, shape, dtype)
     out = torch.empty_like(weight)
     return lambda: out.copy_(weight)
+
+
+def convolution(device, shape, dtype):
+    """Of tensors as models have them: what formats a device computes in is its own work."""
+    import torch
+
+    x, weight, options = of_convolution(device, shape, dtype)
+    return lambda: torch.nn.functional.conv2d(x, weight, **options)
+
+
+def convolution_gradients(device, shape, dtype):
+    """Those of the images and of the weight."""
+    import torch
+
+    x, weight, options = of_convolution(device, shape, dtype)
+    gradient = torch.ones_like(torch.nn.functional.conv2d(x, weight, **options))
+    stride, padding, groups = options["stride"], options["padding"], options["groups"]
+    geometry = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, [True, True, False])
+    return lambda: torch.ops.aten.convolution_backward(gradient, x, weight, None, *geometry)
+
+
+def of_convolution(device, shape, dtype):
+    import torch
+
+    (channels, size, outputs, taps, stride, _), is_depthwise = shape, shape in DEPTHWISE
+    groups = channels if is_depthwise else 1
+    make = torch.Generator().manual_seed(0)
+    x, weight = (
+        torch.randn(sizes, generator=make).to(getattr(torch, dtype)).to(device)
+        for sizes in ((IMAGES, channels, size, size), (outputs, channels // groups, taps, taps))
+    )
+    return x, weight, {"stride": stride, "padding": taps // 2, "groups": groups}
 
 
 def operands(device, shape, dtype):
@@ -145,9 +194,42 @@ def measure_vectors(sides, dtype, advance):
     return table, found
 
 
+def measure_convolutions(sides, title, make, shapes, advance):
+    """Each, and all that a model has of them."""
+    table = table_of(f"{title}, {IMAGES} images, float32", "convolution", "npu", "CPU", "times CPU")
+    found, totals = {}, [0, 0]
+    for shape in shapes:
+        channels, size, outputs, taps, stride, count = shape
+        npu, _, cpu = sides
+        seconds, (gain,) = measure((npu, cpu), (make, make), shape, "float32")
+        totals = [total + count * one for total, one in zip(totals, seconds, strict=True)]
+        found[str(shape)] = {"seconds": seconds, "cpu": gain}
+        name = f"{count} x {channels} x {size} x {size} to {outputs}, {taps} x {taps} / {stride}"
+        table.add_row(name, *(f"{one * 1e3:.2f} ms" for one in seconds), judged(gain, None))
+        advance()
+    found["total"] = totals
+    times = (f"{total * 1e3:.0f} ms" for total in totals)
+    table.add_row("in total", *times, judged(totals[1] / totals[0], CONVOLUTION_AIM))
+    return table, found
+
+
+CONVOLUTION_PARTS = (
+    ("convolutions of ResNet-50", convolution, CONVOLUTIONS),
+    ("their gradients", convolution_gradients, CONVOLUTIONS),
+    ("depthwise convolutions of MobileNetV2", convolution, DEPTHWISE),
+    ("their gradients", convolution_gradients, DEPTHWISE),
+)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench cube", description=__doc__)
-    parser.add_argument("--only", action="append", choices=AIMS, help="this type; may be repeated")
+    parts = [*AIMS, "convolution"]
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=parts,
+        help="products of this type, or convolutions; may be repeated",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
     console = Console()
@@ -161,7 +243,15 @@ def main():
         Side("cpu") as cpu,
     ):
         task = bar.add_task("products", total=None)
-        for dtype in options.only or AIMS:
+        for dtype in options.only or parts:
+            if dtype == "convolution":
+                for title, make, shapes in CONVOLUTION_PARTS:
+                    table, figures = measure_convolutions(
+                        (npu, onednn, cpu), title, make, shapes, lambda: bar.advance(task)
+                    )
+                    console.print(table)
+                    found[f"{title} {len(shapes)}"] = figures
+                continue
             for measured in (measure_products, measure_vectors):
                 table, figures = measured((npu, onednn, cpu), dtype, lambda: bar.advance(task))
                 console.print(table)

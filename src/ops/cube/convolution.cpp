@@ -123,9 +123,8 @@ std::vector<Launch> products(const View& image, std::span<const Part> parts, con
   std::vector<Part> others;
   std::vector<Windows> windows;
   for (const Part& part : parts) {
-    const DepthwiseProduct product = {image, part.weight, part.out, part.windows};
-    if (has_depthwise_kernel(product)) {
-      prepare(biased(product), launches);
+    if (has_depthwise_kernel(image, part.weight, part.windows)) {
+      prepare(biased(DepthwiseProduct{image, part.weight, part.out, part.windows}), launches);
     } else if (part.out.elements() != 0) {
       others.push_back(part);
       windows.push_back(part.windows);

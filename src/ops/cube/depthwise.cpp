@@ -51,65 +51,105 @@ std::vector<int64_t> strides_of(const View& view) {
   return {of[0], of[1], of[2], of[4], of[5]};
 }
 
-/// A block has some rows of positions of one output of an image. Its part of the image is in memory of its
-/// own, with zeros around it, apart by rows and columns modulo the strides.
-tile::Kernel kernel_of(const DepthwiseProduct& call, const Axis& y, const Axis& x) {
+/// What a block has of an image: what is under a window at some rows of positions, with zeros around it,
+/// apart by rows and columns modulo the strides, in memory of its own.
+class Plane {
+ public:
+  Plane(Builder& builder, const View& image, const Axis& y, const Axis& x, DType dtype, const Index& groups,
+        const Index& batch)
+      : builder_(builder), y_(y), x_(x), dtype_(dtype) {
+    height_ = builder.size("height");
+    width_ = builder.size("width");
+    before_y_ = builder.size("before_height");
+    before_x_ = builder.size("before_width");
+    rows_ = builder.size("plane_rows");
+    cols_ = builder.size("plane_cols");
+    image_ = builder.buffer("image", image.dtype, {groups, batch, height_, width_, height_, width_},
+                            {std::nullopt, std::nullopt, std::nullopt, std::nullopt, std::nullopt,
+                             known(image.strides[5] * x.stride)});
+  }
+  /// After the other buffers.
+  void declare() { plane_ = builder_.local("plane", dtype_, {y_.stride, x_.stride, rows_, cols_}); }
+
+  static void add_sizes(jit::PackedArguments& arguments, const View& image, int64_t before_y,
+                        int64_t before_x, int64_t rows, int64_t cols) {
+    for (const int64_t size : {image.sizes[4], image.sizes[5], before_y, before_x, rows, cols})
+      arguments.size(size);
+  }
+  static void add_buffer(jit::PackedArguments& arguments, const View& image, const Axis& y, const Axis& x) {
+    const auto& of = image.strides;
+    arguments.buffer(image.data,
+                     std::vector<int64_t>{of[0], of[1], of[4], of[5], of[4] * y.stride, of[5] * x.stride});
+  }
+
+  void copy(const Index& group, const Index& n, const Index& first, const Index& rows,
+            const Index& cols) const {
+    const auto within = [](const Index& least, const Index& number, const Index& most) {
+      return max(least, min(number, most));
+    };
+    for (int64_t v = 0; v < y_.stride; ++v)
+      for (int64_t u = 0; u < x_.stride; ++u) {
+        const Index top = first * y_.stride + v - before_y_, left = u - before_x_;
+        const Index down = rows + y_.margin(), across = cols + x_.margin();
+        const Index begin_y = within(0, ceil_div(0 - top, Index(y_.stride)), down),
+                    end_y = within(begin_y, ceil_div(height_ - top, Index(y_.stride)), down),
+                    begin_x = within(0, ceil_div(0 - left, Index(x_.stride)), across),
+                    end_x = within(begin_x, ceil_div(width_ - left, Index(x_.stride)), across);
+        const Expr zero = builder_.constant(dtype_, 0.0),
+                   elements = builder_.load(
+                       image_, {group, n, top + begin_y * y_.stride, left + begin_x * x_.stride, 0, 0},
+                       end_y - begin_y, end_x - begin_x);
+        builder_.store(plane_, {v, u, 0, 0}, builder_.broadcast(zero, down, cols_));
+        builder_.store(plane_, {v, u, begin_y, begin_x}, converted(elements, dtype_));
+      }
+  }
+  /// What is under a tap.
+  Expr under(int64_t i, int64_t j, const Index& rows, const Index& cols) const {
+    const int64_t v = y_.distance(i), u = x_.distance(j);
+    return builder_.load(plane_, {v % y_.stride, u % x_.stride, v / y_.stride, u / x_.stride}, rows, cols);
+  }
+
+ private:
+  Builder& builder_;
+  const Axis y_, x_;
+  const DType dtype_;
+  Index height_ = 0, width_ = 0, before_y_ = 0, before_x_ = 0, rows_ = 0, cols_ = 0;
+  int image_ = -1, plane_ = -1;
+};
+
+/// A tensor of groups x batch x outputs x rows x columns of positions.
+int declare(Builder& builder, const std::string& name, const View& view, std::vector<Index> sizes) {
+  return builder.buffer(name, view.dtype, std::move(sizes),
+                        {std::nullopt, std::nullopt, std::nullopt, std::nullopt, known(view.strides[5])});
+}
+
+/// A block has some rows of positions of one output of an image.
+tile::Kernel product_kernel(const DepthwiseProduct& call, const Axis& y, const Axis& x) {
   const DType sums = sum_type(call.out.dtype);
   Builder builder("Depthwise");
   const Index groups = builder.size("groups"), batch = builder.size("batch"),
-              outputs = builder.size("outputs"), height = builder.size("height"),
-              width = builder.size("width"), all_rows = builder.size("rows"), cols = builder.size("cols"),
-              block_rows = builder.size("block_rows"), plane_rows = builder.size("plane_rows"),
-              plane_cols = builder.size("plane_cols"), before_y = builder.size("before_height"),
-              before_x = builder.size("before_width");
-  const Index blocks = ceil_div(all_rows, block_rows);
+              outputs = builder.size("outputs"), all_rows = builder.size("rows"), cols = builder.size("cols"),
+              block_rows = builder.size("block_rows"), blocks = ceil_div(all_rows, block_rows);
   builder.grid(batch * groups * outputs * blocks);
   const Index first = Index::block() % blocks * block_rows, output = Index::block() / blocks % outputs,
               group = Index::block() / blocks / outputs % groups,
               n = Index::block() / blocks / outputs / groups, rows = min(block_rows, all_rows - first);
-
-  const int image = builder.buffer("image", call.image.dtype, {groups, batch, height, width, height, width},
-                                   {std::nullopt, std::nullopt, std::nullopt, std::nullopt, std::nullopt,
-                                    known(call.image.strides[5] * x.stride)});
+  Plane plane(builder, call.image, y, x, sums, groups, batch);
   const int weight = builder.buffer("weight", call.weight.dtype, {groups, outputs, y.taps, x.taps},
                                     std::vector<std::optional<int64_t>>(4));
-  const auto declare = [&](const std::string& name, const View& view) {
-    return builder.buffer(name, view.dtype, {groups, batch, outputs, all_rows, cols},
-                          {std::nullopt, std::nullopt, std::nullopt, std::nullopt, known(view.strides[5])});
-  };
+  const std::vector<Index> sizes = {groups, batch, outputs, all_rows, cols};
   std::vector<int> operands;
   for (const View& operand : call.operands)
-    operands.push_back(declare(concat("operand", operands.size()), operand));
-  const int out = declare("out", call.out);
-  const int plane = builder.local("plane", sums, {y.stride, x.stride, plane_rows, plane_cols});
+    operands.push_back(declare(builder, concat("operand", operands.size()), operand, sizes));
+  const int out = declare(builder, "out", call.out, sizes);
+  plane.declare();
 
-  const auto within = [](const Index& least, const Index& number, const Index& most) {
-    return max(least, min(number, most));
-  };
-  const Expr zero = builder.constant(sums, 0.0);
-  for (int64_t v = 0; v < y.stride; ++v)
-    for (int64_t u = 0; u < x.stride; ++u) {
-      const Index top = first * y.stride + v - before_y, left = u - before_x;
-      const Index down = rows + y.margin(), across = cols + x.margin();
-      const Index begin_y = within(0, ceil_div(0 - top, Index(y.stride)), down),
-                  end_y = within(begin_y, ceil_div(height - top, Index(y.stride)), down),
-                  begin_x = within(0, ceil_div(0 - left, Index(x.stride)), across),
-                  end_x = within(begin_x, ceil_div(width - left, Index(x.stride)), across);
-      builder.store(plane, {v, u, 0, 0}, builder.broadcast(zero, down, plane_cols));
-      builder.store(
-          plane, {v, u, begin_y, begin_x},
-          converted(builder.load(image, {group, n, top + begin_y * y.stride, left + begin_x * x.stride, 0, 0},
-                                 end_y - begin_y, end_x - begin_x),
-                    sums));
-    }
-  Expr result = builder.broadcast(zero, rows, cols);
+  plane.copy(group, n, first, rows, cols);
+  Expr result = builder.broadcast(builder.constant(sums, 0.0), rows, cols);
   for (int64_t i = 0; i < y.taps; ++i)
     for (int64_t j = 0; j < x.taps; ++j) {
-      const int64_t v = y.distance(i), u = x.distance(j);
-      const Expr factor = converted(builder.load(weight, {group, output, i, j}, 1, 1), sums),
-                 elements = builder.load(plane, {v % y.stride, u % x.stride, v / y.stride, u / x.stride},
-                                         rows, cols);
-      result = fma(builder.broadcast(factor, rows, cols), elements, result);
+      const Expr factor = converted(builder.load(weight, {group, output, i, j}, 1, 1), sums);
+      result = fma(builder.broadcast(factor, rows, cols), plane.under(i, j, rows, cols), result);
     }
   const std::vector<Place> at = {group, n, output, first, 0};
   if (call.finish != nullptr) {
@@ -119,6 +159,40 @@ tile::Kernel kernel_of(const DepthwiseProduct& call, const Axis& y, const Axis& 
     result = call.finish->emit(arguments)[0];
   }
   builder.store(out, at, converted(result, call.out.dtype));
+  return builder.finish();
+}
+
+/// A block has one output of a group.
+tile::Kernel correlation_kernel(const DepthwiseCorrelation& call, const Axis& y, const Axis& x) {
+  const DType sums = sum_type(call.out.dtype);
+  Builder builder("DepthwiseWeight");
+  const Index groups = builder.size("groups"), batch = builder.size("batch"),
+              outputs = builder.size("outputs"), rows = builder.size("rows"), cols = builder.size("cols");
+  builder.grid(groups * outputs);
+  const Index group = Index::block() / outputs, output = Index::block() % outputs;
+  Plane plane(builder, call.image, y, x, sums, groups, batch);
+  const int gradient = declare(builder, "gradient", call.gradient, {groups, batch, outputs, rows, cols}),
+            out = builder.buffer("out", call.out.dtype, {groups, outputs, y.taps, x.taps, 1},
+                                 std::vector<std::optional<int64_t>>(5)),
+            columns = builder.local("columns", sums, {y.taps * x.taps, cols});
+  plane.declare();
+
+  builder.store(columns, {0, 0}, builder.broadcast(builder.constant(sums, 0.0), y.taps * x.taps, cols));
+  builder.loop(0, batch, 1, {}, [&](const Index& n, const auto&) -> std::vector<Expr> {
+    plane.copy(group, n, 0, rows, cols);
+    const Expr factor = converted(builder.load(gradient, {group, n, output, 0, 0}, rows, cols), sums);
+    std::vector<Expr> of_image;
+    for (int64_t i = 0; i < y.taps; ++i)
+      for (int64_t j = 0; j < x.taps; ++j)
+        of_image.push_back(builder.op(tile::Opcode::kColSum, {factor * plane.under(i, j, rows, cols)}));
+    for (size_t tap = 0; tap < of_image.size(); ++tap)
+      builder.accumulate(columns, {static_cast<int64_t>(tap), 0}, of_image[tap]);
+    return {};
+  });
+  for (int64_t i = 0; i < y.taps; ++i) {
+    const Expr taps = row_sum(builder.load(columns, {i * x.taps, 0}, x.taps, cols));
+    builder.store(out, {group, output, i, 0, 0}, converted(taps, call.out.dtype));
+  }
   return builder.finish();
 }
 
@@ -133,13 +207,22 @@ int64_t crop(View& image, size_t dim, const Window& window) {
   return 0;
 }
 
+void add_axes(KernelTable::Key& key, const Axis& y, const Axis& x) {
+  for (const Axis& axis : {y, x})
+    for (const uint8_t number : {axis.taps, axis.stride, axis.step, static_cast<uint8_t>(axis.goes_back)})
+      key.add(number);
+}
+void add_tensor(KernelTable::Key& key, const View& view, int64_t step = 1) {
+  key.add(view.dtype);
+  key.add(static_cast<int8_t>(known(view.strides[5] * step).value_or(-1)));
+}
+
 }  // namespace
 
-bool has_depthwise_kernel(const DepthwiseProduct& call) {
-  const Window& depth = call.windows[0];
-  return call.weight.sizes[2] == 1 && depth.taps == 1 && depth.positions == 1 && depth.origin == 0 &&
-         call.image.sizes[3] == 1 && taps_of(call.windows) <= kMostTaps &&
-         std::ranges::all_of(call.windows, [](const Window& window) {
+bool has_depthwise_kernel(const View& image, const View& weight, const Windows& windows) {
+  return weight.sizes[2] == 1 && windows[0].taps == 1 && windows[0].positions == 1 &&
+         windows[0].origin == 0 && image.sizes[3] == 1 && taps_of(windows) <= kMostTaps &&
+         std::ranges::all_of(windows, [](const Window& window) {
            return window.stride <= kMostReach && std::abs(window.step) <= kMostReach;
          });
 }
@@ -157,32 +240,51 @@ void prepare(const DepthwiseProduct& given, std::vector<Launch>& launches) {
   const int64_t most = std::clamp<int64_t>(kPlaneElements / (plane_cols * x.stride * y.stride), 1, rows),
                 block_rows = ceil_div(rows, ceil_div(rows, most));
   jit::PackedArguments arguments;
-  for (const int64_t size : {groups, batch, outputs, call.image.sizes[4], call.image.sizes[5], rows, cols,
-                             block_rows, block_rows + y.margin(), plane_cols, before_y, before_x})
-    arguments.size(size);
-  const auto& of = call.image.strides;
-  arguments.buffer(call.image.data,
-                   std::vector<int64_t>{of[0], of[1], of[4], of[5], of[4] * y.stride, of[5] * x.stride});
-  const auto& to = call.weight.strides;
-  arguments.buffer(call.weight.data, std::vector<int64_t>{to[0], to[1], to[4], to[5]});
+  for (const int64_t size : {groups, batch, outputs, rows, cols, block_rows}) arguments.size(size);
+  Plane::add_sizes(arguments, call.image, before_y, before_x, block_rows + y.margin(), plane_cols);
+  Plane::add_buffer(arguments, call.image, y, x);
+  const auto& of = call.weight.strides;
+  arguments.buffer(call.weight.data, std::vector<int64_t>{of[0], of[1], of[4], of[5]});
   for (const View& operand : call.operands) arguments.buffer(operand.data, strides_of(operand));
   arguments.buffer(call.out.data, strides_of(call.out));
 
   KernelTable::Key key;
-  const auto add = [&](const View& view, int64_t stride) {
-    key.add(view.dtype);
-    key.add(static_cast<int8_t>(known(stride).value_or(-1)));
-  };
-  add(call.image, of[5] * x.stride);
-  add(call.out, call.out.strides[5]);
-  for (const Axis& axis : {y, x})
-    for (const uint8_t number : {axis.taps, axis.stride, axis.step, static_cast<uint8_t>(axis.goes_back)})
-      key.add(number);
+  add_axes(key, y, x);
+  add_tensor(key, call.image, x.stride);
+  key.add(call.weight.dtype);
+  add_tensor(key, call.out);
   key.add(reinterpret_cast<uintptr_t>(call.finish));
-  for (const View& operand : call.operands) add(operand, operand.strides[5]);
-  launches.emplace_back(table.find(key, [&] { return kernel_of(call, y, x); }), arguments,
+  for (const View& operand : call.operands) add_tensor(key, operand);
+  launches.emplace_back(table.find(key, [&] { return product_kernel(call, y, x); }), arguments,
                         batch * groups * outputs * ceil_div(rows, block_rows),
                         static_cast<double>(call.out.elements() * (4 + taps_of(call.windows))));
+}
+
+void prepare(const DepthwiseCorrelation& given, std::vector<Launch>& launches) {
+  static KernelTable& table = *new KernelTable;  // outlives every thread
+  if (given.out.elements() == 0) return;
+  DepthwiseCorrelation call = given;
+  const int64_t before_y = crop(call.image, 4, call.windows[1]),
+                before_x = crop(call.image, 5, call.windows[2]);
+  const Axis y(call.windows[1]), x(call.windows[2]);
+  const auto& sizes = call.gradient.sizes;
+  jit::PackedArguments arguments;
+  for (const size_t d : {0, 1, 2, 4, 5}) arguments.size(sizes[d]);
+  Plane::add_sizes(arguments, call.image, before_y, before_x, sizes[4] + y.margin(),
+                   round_up(sizes[5] + x.margin(), kVector));
+  Plane::add_buffer(arguments, call.image, y, x);
+  arguments.buffer(call.gradient.data, strides_of(call.gradient));
+  const auto& of = call.out.strides;
+  arguments.buffer(call.out.data, std::vector<int64_t>{of[0], of[1], of[4], of[5], 1});
+
+  KernelTable::Key key;
+  add_axes(key, y, x);
+  add_tensor(key, call.image, x.stride);
+  add_tensor(key, call.gradient);
+  key.add(call.out.dtype);
+  launches.emplace_back(table.find(key, [&] { return correlation_kernel(call, y, x); }), arguments,
+                        sizes[0] * sizes[2],
+                        static_cast<double>(call.gradient.elements() * (4 + taps_of(call.windows))));
 }
 
 }  // namespace anynpu::ops

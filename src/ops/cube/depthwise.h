@@ -19,9 +19,21 @@ struct DepthwiseProduct {
   std::vector<View> operands = {};  ///< of the sizes of `out`
 };
 
-/// Whether there are kernels for it: of images of one or two dimensions, by windows of not too many taps, for
-/// which, and for their strides and steps, kernels are made.
-bool has_depthwise_kernel(const DepthwiseProduct& call);
 void prepare(const DepthwiseProduct& call, std::vector<Launch>& launches);
+
+/// out[g, o, 0, t] = sum over images n and positions j of gradient[g, n, o, j] * image[g, n, 0, under t at
+/// j]: of each column of positions over its rows (a col_sum of tile IR), then over images, then over columns
+/// (a row_sum).
+struct DepthwiseCorrelation {
+  View image;     ///< groups x batch x 1 x depth x height x width
+  View gradient;  ///< groups x batch x outputs x positions along depth, height and width
+  View out;       ///< groups x outputs x 1 x taps along depth, height and width
+  Windows windows;
+};
+void prepare(const DepthwiseCorrelation& call, std::vector<Launch>& launches);
+
+/// Whether there are kernels for such an image and weight: of one or two dimensions and one channel, by
+/// windows of not too many taps, for which, and for their strides and steps, kernels are made.
+bool has_depthwise_kernel(const View& image, const View& weight, const Windows& windows);
 
 }  // namespace anynpu::ops

@@ -239,7 +239,16 @@ class ConvolutionTest : public testing::Test {
       wanted.view.data = wanted.elements.data();
       reference(wanted);
       run([&](const TakeMemory& take) { return plan(out.view, take); }, by_interpreter);
-      ASSERT_TRUE(out.elements == wanted.elements) << what;
+      const bool sums_columns = std::string(what).ends_with("weight gradient") && c.channels == 1;
+      if (!sums_columns) {
+        ASSERT_TRUE(out.elements == wanted.elements) << what;
+        return;
+      }
+      for_each(sizes, [&](const Sizes& index) {  // each sum is of some hundred products of numbers about 1
+        ASSERT_NEAR(out.get(index), wanted.get(index),
+                    1e3 * ulp(sum_type(c.dtype), 1) + ulp(c.dtype, wanted.get(index)))
+            << what;
+      });
     };
     Tensor bias(c.dtype, {c.groups * c.outputs}, {0}), other(c.dtype, {c.groups * c.channels}, {0});
     bias.fill(random_);
