@@ -221,11 +221,14 @@ std::vector<Launch> Convolution::weight_gradient(const View& gradient, const Vie
       transposed ? grouped(*this, gradient, out, image) : grouped(*this, image, out, gradient);
   std::vector<Launch> launches;
   if (tensors.weight.elements() == 0) return launches;
-  const Windows windows[] = {windows_of(*this, tensors)};
-  prepare(
-      PatchCorrelation{patches_of(tensors.image, windows, sum_type(tensors.image.dtype), take, launches)[0],
-                       tensors.out, tensors.weight},
-      take, launches);
+  const Windows windows = windows_of(*this, tensors);
+  if (has_depthwise_kernel(tensors.image, tensors.weight, windows)) {
+    prepare(DepthwiseCorrelation{tensors.image, tensors.out, tensors.weight, windows}, launches);
+    return launches;
+  }
+  const auto patches =
+      patches_of(tensors.image, std::span(&windows, 1), sum_type(tensors.image.dtype), take, launches);
+  prepare(PatchCorrelation{patches[0], tensors.out, tensors.weight}, take, launches);
   return launches;
 }
 

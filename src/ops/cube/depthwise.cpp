@@ -103,10 +103,11 @@ class Plane {
         builder_.store(plane_, {v, u, begin_y, begin_x}, converted(elements, dtype_));
       }
   }
-  /// What is under a tap.
-  Expr under(int64_t i, int64_t j, const Index& rows, const Index& cols) const {
+  /// What is under a tap, from a row of positions on.
+  Expr under(int64_t i, int64_t j, const Index& row, const Index& rows, const Index& cols) const {
     const int64_t v = y_.distance(i), u = x_.distance(j);
-    return builder_.load(plane_, {v % y_.stride, u % x_.stride, v / y_.stride, u / x_.stride}, rows, cols);
+    return builder_.load(plane_, {v % y_.stride, u % x_.stride, row + v / y_.stride, u / x_.stride}, rows,
+                         cols);
   }
 
  private:
@@ -149,7 +150,7 @@ tile::Kernel product_kernel(const DepthwiseProduct& call, const Axis& y, const A
   for (int64_t i = 0; i < y.taps; ++i)
     for (int64_t j = 0; j < x.taps; ++j) {
       const Expr factor = converted(builder.load(weight, {group, output, i, j}, 1, 1), sums);
-      result = fma(builder.broadcast(factor, rows, cols), plane.under(i, j, rows, cols), result);
+      result = fma(builder.broadcast(factor, rows, cols), plane.under(i, j, 0, rows, cols), result);
     }
   const std::vector<Place> at = {group, n, output, first, 0};
   if (call.finish != nullptr) {
@@ -162,36 +163,42 @@ tile::Kernel product_kernel(const DepthwiseProduct& call, const Axis& y, const A
   return builder.finish();
 }
 
-/// A block has one output of a group.
+/// A block has one output of a group. It sums whole vectors: what it finds beside the columns is not used.
 tile::Kernel correlation_kernel(const DepthwiseCorrelation& call, const Axis& y, const Axis& x) {
   const DType sums = sum_type(call.out.dtype);
   Builder builder("DepthwiseWeight");
   const Index groups = builder.size("groups"), batch = builder.size("batch"),
-              outputs = builder.size("outputs"), rows = builder.size("rows"), cols = builder.size("cols");
+              outputs = builder.size("outputs"), rows = builder.size("rows"), cols = builder.size("cols"),
+              wide = builder.size("vectors");
   builder.grid(groups * outputs);
   const Index group = Index::block() / outputs, output = Index::block() % outputs;
   Plane plane(builder, call.image, y, x, sums, groups, batch);
-  const int gradient = declare(builder, "gradient", call.gradient, {groups, batch, outputs, rows, cols}),
-            out = builder.buffer("out", call.out.dtype, {groups, outputs, y.taps, x.taps, 1},
-                                 std::vector<std::optional<int64_t>>(5)),
-            columns = builder.local("columns", sums, {y.taps * x.taps, cols});
+  const int from = declare(builder, "gradient", call.gradient, {groups, batch, outputs, rows, cols}),
+            out = builder.buffer("out", call.out.dtype, {groups, outputs, y.taps, x.taps},
+                                 std::vector<std::optional<int64_t>>(4));
   plane.declare();
-
-  builder.store(columns, {0, 0}, builder.broadcast(builder.constant(sums, 0.0), y.taps * x.taps, cols));
+  const int gradient = builder.local("part", sums, {rows, wide});
+  std::vector<int> columns;  // a buffer each: one pass adds to all
+  for (int tap = 0; tap < y.taps * x.taps; ++tap) {
+    columns.push_back(builder.local(concat("columns", tap), sums, {1, wide}));
+    builder.store(columns.back(), {0, 0}, builder.broadcast(builder.constant(sums, 0.0), 1, wide));
+  }
   builder.loop(0, batch, 1, {}, [&](const Index& n, const auto&) -> std::vector<Expr> {
     plane.copy(group, n, 0, rows, cols);
-    const Expr factor = converted(builder.load(gradient, {group, n, output, 0, 0}, rows, cols), sums);
-    std::vector<Expr> of_image;
-    for (int64_t i = 0; i < y.taps; ++i)
-      for (int64_t j = 0; j < x.taps; ++j)
-        of_image.push_back(builder.op(tile::Opcode::kColSum, {factor * plane.under(i, j, rows, cols)}));
-    for (size_t tap = 0; tap < of_image.size(); ++tap)
-      builder.accumulate(columns, {static_cast<int64_t>(tap), 0}, of_image[tap]);
+    builder.store(gradient, {0, 0},
+                  converted(builder.load(from, {group, n, output, 0, 0}, rows, cols), sums));
+    builder.loop(0, rows, 1, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
+      const Expr factor = builder.load(gradient, {row, 0}, 1, wide);
+      for (int tap = 0; tap < y.taps * x.taps; ++tap)
+        builder.accumulate(columns[static_cast<size_t>(tap)], {0, 0},
+                           factor * plane.under(tap / x.taps, tap % x.taps, row, 1, wide));
+      return {};
+    });
     return {};
   });
-  for (int64_t i = 0; i < y.taps; ++i) {
-    const Expr taps = row_sum(builder.load(columns, {i * x.taps, 0}, x.taps, cols));
-    builder.store(out, {group, output, i, 0, 0}, converted(taps, call.out.dtype));
+  for (int tap = 0; tap < y.taps * x.taps; ++tap) {
+    const Expr sum = row_sum(builder.load(columns[static_cast<size_t>(tap)], {0, 0}, 1, cols));
+    builder.store(out, {group, output, tap / x.taps, tap % x.taps}, converted(sum, call.out.dtype));
   }
   return builder.finish();
 }
@@ -269,13 +276,14 @@ void prepare(const DepthwiseCorrelation& given, std::vector<Launch>& launches) {
   const Axis y(call.windows[1]), x(call.windows[2]);
   const auto& sizes = call.gradient.sizes;
   jit::PackedArguments arguments;
-  for (const size_t d : {0, 1, 2, 4, 5}) arguments.size(sizes[d]);
+  const int64_t wide = round_up(sizes[5], kVector);
+  for (const int64_t size : {sizes[0], sizes[1], sizes[2], sizes[4], sizes[5], wide}) arguments.size(size);
   Plane::add_sizes(arguments, call.image, before_y, before_x, sizes[4] + y.margin(),
-                   round_up(sizes[5] + x.margin(), kVector));
+                   round_up(wide + x.margin(), kVector));
   Plane::add_buffer(arguments, call.image, y, x);
   arguments.buffer(call.gradient.data, strides_of(call.gradient));
   const auto& of = call.out.strides;
-  arguments.buffer(call.out.data, std::vector<int64_t>{of[0], of[1], of[4], of[5], 1});
+  arguments.buffer(call.out.data, std::vector<int64_t>{of[0], of[1], of[4], of[5]});
 
   KernelTable::Key key;
   add_axes(key, y, x);

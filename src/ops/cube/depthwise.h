@@ -22,8 +22,8 @@ struct DepthwiseProduct {
 void prepare(const DepthwiseProduct& call, std::vector<Launch>& launches);
 
 /// out[g, o, 0, t] = sum over images n and positions j of gradient[g, n, o, j] * image[g, n, 0, under t at
-/// j]: of each column of positions over its rows (a col_sum of tile IR), then over images, then over columns
-/// (a row_sum).
+/// j]: of each column of positions in the order of images and rows, product by product; then of the columns,
+/// as a row_sum of tile IR.
 struct DepthwiseCorrelation {
   View image;     ///< groups x batch x 1 x depth x height x width
   View gradient;  ///< groups x batch x outputs x positions along depth, height and width
