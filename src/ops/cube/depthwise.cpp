@@ -140,6 +140,7 @@ tile::Kernel product_kernel(const DepthwiseProduct& call, const Axis& y, const A
                                     std::vector<std::optional<int64_t>>(4));
   const std::vector<Index> sizes = {groups, batch, outputs, all_rows, cols};
   std::vector<int> operands;
+  operands.reserve(call.operands.size());
   for (const View& operand : call.operands)
     operands.push_back(declare(builder, concat("operand", operands.size()), operand, sizes));
   const int out = declare(builder, "out", call.out, sizes);

@@ -154,8 +154,8 @@ tile::Kernel product_kernel(const PatchProduct& call, const ProductForm& form) {
   Builder builder("Convolution");
   const PatchReader patches(builder, call.patches);
   const Index outputs = builder.size("outputs"), block_outputs = builder.size("block_outputs"),
-              total = patches.batch() * patches.positions(), depth = patches.taps() * patches.channels();
-  const Index across = ceil_div(total, Index(kColumnsOfBlock)), down = ceil_div(outputs, block_outputs);
+              total = builder.size("columns"), depth = builder.size("depth"), across = builder.size("across"),
+              down = builder.size("down");
   builder.grid(patches.groups() * down * across);
   const Index group = Index::block() / across / down,
               first_output = Index::block() / across % down * block_outputs,
@@ -220,9 +220,8 @@ tile::Kernel correlation_kernel(const PatchCorrelation& call, const ProductForm&
   Builder builder("ConvolutionWeight");
   const PatchReader patches(builder, call.patches);
   const Index outputs = builder.size("outputs"), block_rows = builder.size("block_rows"),
-              block_outputs = builder.size("block_outputs"), total = patches.batch() * patches.positions(),
-              all_rows = patches.taps() * patches.channels();
-  const Index across = ceil_div(outputs, block_outputs), down = ceil_div(all_rows, block_rows);
+              block_outputs = builder.size("block_outputs"), total = builder.size("columns"),
+              all_rows = builder.size("depth"), across = builder.size("across"), down = builder.size("down");
   builder.grid(patches.groups() * down * across);
   const Index group = Index::block() / across / down, first_row = Index::block() / across % down * block_rows,
               first_output = Index::block() % across * block_outputs;
@@ -342,7 +341,8 @@ void prepare(const PatchProduct& given, const TakeMemory& take, std::vector<Laun
   const int64_t block_outputs = part_of(outputs, kOutputsOfBlock, kRows, groups * across);
   jit::PackedArguments arguments;
   PatchReader::add_sizes(arguments, call.patches);
-  for (const int64_t size : {outputs, block_outputs}) arguments.size(size);
+  for (const int64_t size : {outputs, block_outputs, total, depth, across, ceil_div(outputs, block_outputs)})
+    arguments.size(size);
   Lines::add_sizes(arguments, call.out);
   PatchReader::add_buffer(arguments, call.patches);
   arguments.buffer(call.weight.data, call.weight.strides);
@@ -404,7 +404,9 @@ void prepare(const PatchCorrelation& given, const TakeMemory& take, std::vector<
                 block_rows = part_of(rows, kRowsOfBlock, kRows, groups * across);
   jit::PackedArguments arguments;
   PatchReader::add_sizes(arguments, call.patches);
-  for (const int64_t size : {outputs, block_rows, block_outputs}) arguments.size(size);
+  for (const int64_t size :
+       {outputs, block_rows, block_outputs, total, rows, across, ceil_div(rows, block_rows)})
+    arguments.size(size);
   PatchReader::add_buffer(arguments, call.patches);
   arguments.buffer(panels.data, panels.strides);
   const auto& to = call.out.strides;
