@@ -98,6 +98,11 @@ std::vector<Entry> catalog() {
   entries.push_back({"Convolution",
                      "convolutions of one to three dimensions, transposed ones, and their gradients",
                      kAllFloats, "operands have one type", "what rounding each sum adds up to"});
+  entries.push_back({"DropoutMask",
+                     "a bit for each element, 0 with probability p; x / (1 - p) where it is 1, else 0",
+                     kAllFloats, "the mask is u8", ""});
+  entries.push_back(
+      {"Selection", "the elements that a tensor chooses, or their indices", tile::kAll, "", ""});
   return entries;
 }
 

@@ -122,6 +122,50 @@ def test_joins_and_embeddings_with_gradients(dtype):
     )
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_products_with_gradients(dtype):
+    def of(*shape):
+        return torch.randn(*shape).to(dtype)
+
+    both(F.linear, of(6, 8), of(5, 8), of(5), grad=of(6, 5))
+    both(F.linear, of(2, 3, 8), of(5, 8), grad=of(2, 3, 5))
+    both(torch.bmm, of(3, 4, 5), of(3, 5, 2), grad=of(3, 4, 2))
+    both(torch.matmul, of(2, 1, 4, 5), of(3, 5, 2))
+    both(torch.mv, of(4, 5), of(5))
+    both(lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=2), of(3), of(4, 5), of(5, 3))
+    both(lambda a, b, c: torch.baddbmm(a, b, c, beta=0.5), of(2, 4, 3), of(2, 4, 5), of(2, 5, 3))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dropout_in_training(dtype):
+    x = torch.ones(100, 101, dtype=dtype).npu().requires_grad_()
+    y = F.dropout(x, 0.25)
+    y.backward(torch.full_like(y, 3))
+    kept = y.detach().cpu() != 0
+    scaled = torch.tensor(1 / 0.75).to(dtype)
+    assert torch.equal(y.detach().cpu(), kept * scaled)
+    assert torch.equal(x.grad.cpu(), kept * torch.tensor(3 / 0.75).to(dtype))
+    assert 0.73 < kept.double().mean() < 0.77
+    again = F.dropout(x, 0.25).detach().cpu() != 0
+    assert 0.2 < (again != kept).double().mean() < 0.5
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.bool])
+def test_what_is_as_long_as_values_say(dtype):
+    values = torch.randint(0, 2, (30, 41)).to(dtype)
+    both(torch.nonzero, values)
+    both(lambda x: torch.masked_select(x, x == 0), values.t())
+    both(lambda x, y: torch.stack([x, y], 1), values, values.roll(1))
+
+
+@pytest.mark.parametrize("shape", [(), (3, 4), (200, 100)])
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32])
+def test_tensors_are_printed(dtype, shape):
+    values = (torch.randn(shape) * 100).to(dtype)
+    device = ", device='npu:0'"
+    assert repr(values.npu()).replace(device, "").split() == repr(values).split()
+
+
 def test_what_elements_are():
     x, y = torch.tensor([-1.5, 0.0, float("inf"), float("nan")]), torch.tensor([0.0, 0.0, 1.0, 2.0])
     for function in (torch.abs, torch.ceil, torch.floor, torch.isfinite, torch.logical_not):

@@ -158,6 +158,7 @@ aclOpExecutor::aclOpExecutor(aclnn::Call call) : call_(std::move(call)) {
   aclnn::Workspace workspace(aclnn::kSomeAddress);
   launches_ = aclnn::planned(call_, workspace);
   workspace_size = workspace.size();
+  after_ = workspace.after();
   planned_ = workspace_size == 0 && call_.addresses_known();
 }
 
@@ -214,11 +215,13 @@ bool aclOpExecutor::run(void* workspace, uint64_t size, aclrtStream stream_handl
   if (!planned_) {
     aclnn::Workspace memory(workspace);
     launches_ = aclnn::planned(call_, memory);
+    after_ = memory.after();
     planned_ = workspace_size == 0;
   }
   const TaskLabel label(function());
   const auto threads = static_cast<int>(thread_limit(stream->device()));
   for (const ops::Launch& launch : launches_) ops::enqueue(*stream, launch, threads);
+  if (after_) stream->launch(Lane::kShort, after_);
   used_ = !repeatable_;
   return used_;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -56,7 +58,8 @@ struct Bound {
   const ops::View& view() const { return std::get<BoundTensor>(value).view; }
 };
 
-/// Device memory that a call brings for what is neither its operand nor its result.
+/// Device memory that a call brings for what is neither its operand nor its result, and what the host is to
+/// do when its launches are done.
 class Workspace {
  public:
   explicit Workspace(void* base) : base_(static_cast<std::byte*>(base)) {}
@@ -67,10 +70,15 @@ class Workspace {
   }
   uint64_t size() const { return size_; }  ///< of all that was taken
 
+  /// Runs in the stream's order, after the launches.
+  void after(std::function<void()> task) { after_ = std::move(task); }
+  const std::function<void()>& after() const { return after_; }
+
  private:
   static constexpr uint64_t kAlignment = 64;
   std::byte* base_;
   uint64_t size_ = 0;
+  std::function<void()> after_;
 };
 
 struct Call;
@@ -123,6 +131,7 @@ struct aclOpExecutor {
   bool repeatable_ = false;           // guarded by mutex_
   anynpu::aclnn::Call call_;          // guarded by mutex_
   anynpu::aclnn::Launches launches_;  // guarded by mutex_
+  std::function<void()> after_;       // guarded by mutex_
   bool planned_ = false;              // guarded by mutex_: launches_ are those of the addresses
   bool used_ = false;                 // guarded by mutex_: it ran, and is not repeatable
 };

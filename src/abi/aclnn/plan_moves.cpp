@@ -104,6 +104,34 @@ Launches plan_cat(const Call& call, Workspace&) {
   return launches;
 }
 
+Launches plan_stack(const Call& call, Workspace&) {
+  const size_t count = call.arguments.size() - 2;
+  const Bound &dimension = call[count], &out = call[count + 1];
+  check(count != 0, "tensors has no members; 1 and more are accepted");
+  auto sizes = call[0].view().sizes;
+  const auto dim = static_cast<ptrdiff_t>(dim_of(dimension, sizes.size() + 1));
+  for (size_t i = 0; i < count; ++i) {
+    const View& view = call[i].view();
+    check(view.sizes == sizes, call[i].name, " has members of shapes ", Listed{sizes}, " and ",
+          Listed{view.sizes}, "; the same are accepted");
+    check(ops::can_cast(view.dtype, out.view().dtype), call[i].name, " has a member of type ",
+          name_of(view.dtype), ", which ", out.name, " of type ", name_of(out.view().dtype), " cannot take");
+  }
+  sizes.insert(sizes.begin() + dim, static_cast<int64_t>(count));
+  check_shape(out, sizes);
+  View part = out.view();
+  const int64_t step =
+      part.strides[static_cast<size_t>(dim)] * static_cast<int64_t>(tile::size_of(part.dtype));
+  part.sizes.erase(part.sizes.begin() + dim);
+  part.strides.erase(part.strides.begin() + dim);
+  Launches launches;
+  for (size_t i = 0; i < count && part.elements() != 0; ++i) {
+    launches.push_back(ops::prepare_copy(part, call[i].view()));
+    part.data = static_cast<std::byte*>(part.data) + step;
+  }
+  return launches;
+}
+
 Launches plan_index_select(const Call& call, Workspace&) {
   static const ops::IndexingOp& op = ops::indexing_op("IndexSelect");
   const View &self = call[0].view(), &index = indices(call[2]), &out = call[3].view();

@@ -27,7 +27,11 @@ Launches plan_layer_norm_backward(const Call& call, Workspace& workspace);
 /// ([self that is added,] two operands[, beta and alpha], result[, cubeMathType]) of a product of matrices.
 Launches plan_product(const Call& call, Workspace& workspace);
 
-/// (tensors..., dim, out)
+/// (self, mask, out) and (self, out): what is chosen, in order, or its indices
+Launches plan_masked_select(const Call& call, Workspace& workspace);
+Launches plan_nonzero(const Call& call, Workspace& workspace);
+/// (tensors..., dim, out), along a dimension that they have, or a new one
+Launches plan_stack(const Call& call, Workspace& workspace);
 Launches plan_cat(const Call& call, Workspace& workspace);
 /// (self, dim, index, out)
 Launches plan_index_select(const Call& call, Workspace& workspace);
@@ -39,6 +43,10 @@ Launches plan_scatter_add(const Call& call, Workspace& workspace);
 Launches plan_embedding(const Call& call, Workspace& workspace);
 /// (gradOutput, indices, numWeights, paddingIdx, scaleGradByFreq, out)
 Launches plan_embedding_backward(const Call& call, Workspace& workspace);
+/// (shape, prob, seed, offset[, probDataType], out): a bit for each element
+Launches plan_dropout_mask(const Call& call, Workspace& workspace);
+/// (self, mask, prob, out)
+Launches plan_masked_dropout(const Call& call, Workspace& workspace);
 /// (selfRef, from, to, seed, offset)
 Launches plan_uniform(const Call& call, Workspace& workspace);
 

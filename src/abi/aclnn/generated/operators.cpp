@@ -29,6 +29,9 @@
 #include "aclnnop/aclnn_cumsum.h"
 #include "aclnnop/aclnn_div.h"
 #include "aclnnop/aclnn_dot.h"
+#include "aclnnop/aclnn_dropout_do_mask.h"
+#include "aclnnop/aclnn_dropout_gen_mask.h"
+#include "aclnnop/aclnn_dropout_gen_mask_v2.h"
 #include "aclnnop/aclnn_embedding.h"
 #include "aclnnop/aclnn_embedding_dense_backward.h"
 #include "aclnnop/aclnn_eq_scalar.h"
@@ -63,6 +66,7 @@
 #include "aclnnop/aclnn_lt_tensor.h"
 #include "aclnnop/aclnn_masked_fill_scalar.h"
 #include "aclnnop/aclnn_masked_fill_tensor.h"
+#include "aclnnop/aclnn_masked_select.h"
 #include "aclnnop/aclnn_matmul.h"
 #include "aclnnop/aclnn_max.h"
 #include "aclnnop/aclnn_max_dim.h"
@@ -77,6 +81,7 @@
 #include "aclnnop/aclnn_ne_scalar.h"
 #include "aclnnop/aclnn_ne_tensor.h"
 #include "aclnnop/aclnn_neg.h"
+#include "aclnnop/aclnn_nonzero.h"
 #include "aclnnop/aclnn_one.h"
 #include "aclnnop/aclnn_prod.h"
 #include "aclnnop/aclnn_reciprocal.h"
@@ -89,6 +94,7 @@
 #include "aclnnop/aclnn_softmax.h"
 #include "aclnnop/aclnn_softmax_backward.h"
 #include "aclnnop/aclnn_sqrt.h"
+#include "aclnnop/aclnn_stack.h"
 #include "aclnnop/aclnn_sub.h"
 #include "aclnnop/aclnn_tanh.h"
 #include "aclnnop/aclnn_uniform.h"
@@ -1522,6 +1528,84 @@ aclnnStatus aclnnAddbmmGetWorkspaceSize(const aclTensor* self, const aclTensor* 
 aclnnStatus aclnnAddbmm(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                         aclrtStream stream) {
   return run("aclnnAddbmm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDropoutGenMaskGetWorkspaceSize(const aclIntArray* shape, double prob, int64_t seed,
+                                                int64_t offset, aclTensor* out, uint64_t* workspaceSize,
+                                                aclOpExecutor** executor) {
+  return prepare("aclnnDropoutGenMaskGetWorkspaceSize",
+                 {"aclnnDropoutGenMask", plan_dropout_mask, "DropoutMask"},
+                 {{"shape", shape}, {"prob", prob}, {"seed", seed}, {"offset", offset}, {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnDropoutGenMask(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                aclrtStream stream) {
+  return run("aclnnDropoutGenMask", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDropoutGenMaskV2GetWorkspaceSize(const aclIntArray* shape, double prob, int64_t seed,
+                                                  int64_t offset, aclDataType probDataType, aclTensor* out,
+                                                  uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnDropoutGenMaskV2GetWorkspaceSize",
+                 {"aclnnDropoutGenMaskV2", plan_dropout_mask, "DropoutMask"},
+                 {{"shape", shape},
+                  {"prob", prob},
+                  {"seed", seed},
+                  {"offset", offset},
+                  {"probDataType", probDataType},
+                  {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnDropoutGenMaskV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                  aclrtStream stream) {
+  return run("aclnnDropoutGenMaskV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDropoutDoMaskGetWorkspaceSize(const aclTensor* self, const aclTensor* mask, double prob,
+                                               aclTensor* out, uint64_t* workspaceSize,
+                                               aclOpExecutor** executor) {
+  return prepare("aclnnDropoutDoMaskGetWorkspaceSize",
+                 {"aclnnDropoutDoMask", plan_masked_dropout, "DropoutMask"},
+                 {{"self", self}, {"mask", mask}, {"prob", prob}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnDropoutDoMask(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                               aclrtStream stream) {
+  return run("aclnnDropoutDoMask", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaskedSelectGetWorkspaceSize(const aclTensor* self, const aclTensor* mask, aclTensor* out,
+                                              uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnMaskedSelectGetWorkspaceSize", {"aclnnMaskedSelect", plan_masked_select, "Selection"},
+                 {{"self", self}, {"mask", mask}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnMaskedSelect(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                              aclrtStream stream) {
+  return run("aclnnMaskedSelect", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnNonzeroGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                         aclOpExecutor** executor) {
+  return prepare("aclnnNonzeroGetWorkspaceSize", {"aclnnNonzero", plan_nonzero, "Selection"},
+                 {{"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnNonzero(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                         aclrtStream stream) {
+  return run("aclnnNonzero", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnStackGetWorkspaceSize(const aclTensorList* tensors, int64_t dim, aclTensor* out,
+                                       uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnStackGetWorkspaceSize", {"aclnnStack", plan_stack, "Copy"},
+                 {{"tensors", tensors}, {"dim", dim}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnStack(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnStack", workspace, workspaceSize, executor, stream);
 }
 
 }  // extern "C"
