@@ -1,6 +1,7 @@
-"""Products of matrices and convolutions beside PyTorch's CPU and oneDNN with packed weights."""
+"""Products, convolutions and attention beside PyTorch's CPU; products beside oneDNN, weights packed, too."""
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -44,6 +45,10 @@ DEPTHWISE = (
 )
 IMAGES = 8
 CONVOLUTION_AIM = 1.0  # times CPU, in total
+TOKENS = (256, 1024, 2048, 8192)
+HEADS, HEAD_WIDTH = 8, 64
+ATTENTION_AIM = 1.3  # times CPU
+ATTENTION_TYPES = ("float32", "bfloat16")
 ROUNDS = 9
 TURN = 0.05  # seconds, about
 
@@ -123,6 +128,50 @@ def operands(device, shape, dtype):
     )
 
 
+def heads(device, tokens, dtype, count):
+    """Queries, keys, values and so on: one batch of HEADS heads."""
+    import torch
+
+    make = torch.Generator().manual_seed(0)
+    shape = (1, HEADS, tokens, HEAD_WIDTH)
+    return [
+        torch.randn(shape, generator=make).to(getattr(torch, dtype)).to(device).requires_grad_()
+        for _ in range(count)
+    ]
+
+
+def attention(device, shape, dtype):
+    import torch
+
+    tokens, causal = shape
+    inputs = [x.detach() for x in heads(device, tokens, dtype, 3)]
+    return lambda: torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal)
+
+
+def attention_backward(device, shape, dtype):
+    import torch
+
+    tokens, causal = shape
+    *inputs, grad = heads(device, tokens, dtype, 4)
+    out = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal)
+    return lambda: torch.autograd.grad(out, inputs, grad.detach(), retain_graph=True)
+
+
+def attention_memory(device, tokens, dtype):
+    """A generator: the bytes that forward and backward need at most beside their inputs."""
+    import torch
+
+    *inputs, grad = heads(device, tokens, dtype, 4)
+    while True:
+        torch.npu.synchronize()
+        torch.npu.reset_peak_memory_stats()
+        before = torch.npu.memory_allocated()
+        out = torch.nn.functional.scaled_dot_product_attention(*inputs)
+        torch.autograd.grad(out, inputs, grad.detach())
+        torch.npu.synchronize()
+        yield torch.npu.max_memory_allocated() - before
+
+
 def fastest(device, make, shape, dtype):
     """A generator: for each turn the fastest of the calls that fit it, in seconds, each waited for."""
     import torch
@@ -141,12 +190,12 @@ def fastest(device, make, shape, dtype):
         yield min(times)
 
 
-def measure(sides, makers, shape, dtype):
+def measure(sides, makers, shape, dtype, rounds=ROUNDS):
     """The medians of the sides, and by how many times the first one is faster, turn by turn."""
     for side, make in zip(sides, makers, strict=True):
         side.start(fastest, make, shape, dtype)
     list(take_turns(sides, 1))
-    turns = list(take_turns(sides, ROUNDS))
+    turns = list(take_turns(sides, rounds))
     seconds = [statistics.median(column) for column in zip(*turns, strict=True)]
     gains = [statistics.median(turn[i] / turn[0] for turn in turns) for i in range(1, len(sides))]
     return seconds, gains
@@ -160,7 +209,7 @@ def judged(gain, aim):
     return f"{gain:.2f} [{'green' if gain >= aim else 'red'}]({'met' if gain >= aim else 'missed'}: {aim})[/]"
 
 
-def measure_products(sides, dtype, advance):
+def measure_products(dtype, sides, advance):
     table = table_of(
         f"F.linear, {dtype}", "rows x depth x columns", "npu", "times oneDNN packed", "times CPU"
     )
@@ -176,7 +225,7 @@ def measure_products(sides, dtype, advance):
     return table, found
 
 
-def measure_vectors(sides, dtype, advance):
+def measure_vectors(dtype, sides, advance):
     """Bytes of the weight a second, beside those that copy_ on npu reads and writes."""
     table = table_of(f"one row, {dtype}", "depth x columns", "npu", "of copy", "times oneDNN packed")
     found = {}
@@ -194,14 +243,14 @@ def measure_vectors(sides, dtype, advance):
     return table, found
 
 
-def measure_convolutions(sides, title, make, shapes, advance):
+def measure_convolutions(title, make, shapes, dtype, sides, advance):
     """Each, and all that a model has of them."""
-    table = table_of(f"{title}, {IMAGES} images, float32", "convolution", "npu", "CPU", "times CPU")
+    table = table_of(f"{title}, {IMAGES} images, {dtype}", "convolution", "npu", "CPU", "times CPU")
     found, totals = {}, [0, 0]
     for shape in shapes:
         channels, size, outputs, taps, stride, count = shape
         npu, _, cpu = sides
-        seconds, (gain,) = measure((npu, cpu), (make, make), shape, "float32")
+        seconds, (gain,) = measure((npu, cpu), (make, make), shape, dtype)
         totals = [total + count * one for total, one in zip(totals, seconds, strict=True)]
         found[str(shape)] = {"seconds": seconds, "cpu": gain}
         name = f"{count} x {channels} x {size} x {size} to {outputs}, {taps} x {taps} / {stride}"
@@ -215,21 +264,55 @@ def measure_convolutions(sides, title, make, shapes, advance):
 
 CONVOLUTION_PARTS = (
     ("convolutions of ResNet-50", convolution, CONVOLUTIONS),
-    ("their gradients", convolution_gradients, CONVOLUTIONS),
+    ("gradients of convolutions of ResNet-50", convolution_gradients, CONVOLUTIONS),
     ("depthwise convolutions of MobileNetV2", convolution, DEPTHWISE),
-    ("their gradients", convolution_gradients, DEPTHWISE),
+    ("gradients of depthwise convolutions of MobileNetV2", convolution_gradients, DEPTHWISE),
 )
+
+
+def measure_attention(dtype, sides, advance):
+    """Forward and backward, with all keys seen and causal; and the memory of both on npu."""
+    table = table_of(
+        f"attention, {HEADS} heads of {HEAD_WIDTH}, {dtype}",
+        "tokens",
+        "npu",
+        "times CPU",
+        "MiB beside inputs",
+    )
+    found = {}
+    npu, _, cpu = sides
+    for tokens in TOKENS:
+        npu.start(attention_memory, tokens, dtype)
+        ((memory,),) = take_turns([npu], 1)
+        for name, make, products in (("forward", attention, 2), ("backward", attention_backward, 5)):
+            for causal in (False, True):
+                # Rivals take minutes for the longest.
+                rounds = ROUNDS if tokens <= 2048 else 3
+                seconds, (gain,) = measure((npu, cpu), (make, make), (tokens, causal), dtype, rounds)
+                label = f"{tokens}, {name}{', causal' if causal else ''}"
+                found[label] = {"seconds": seconds, "cpu": gain, "bytes": memory}
+                work = 2e-9 * products * HEADS * HEAD_WIDTH * tokens**2 / (2 if causal else 1)
+                speed = f"{work / seconds[0]:.0f} GFLOP/s"
+                table.add_row(label, speed, judged(gain, ATTENTION_AIM), f"{memory / 2**20:.1f}")
+                advance()
+    return table, found
+
+
+# What is measured of which types.
+PARTS = {
+    "products": (tuple(AIMS), {"products": measure_products, "one row": measure_vectors}),
+    "attention": (ATTENTION_TYPES, {"attention": measure_attention}),
+    "convolution": (
+        ("float32",),
+        {title: functools.partial(measure_convolutions, title, *rest) for title, *rest in CONVOLUTION_PARTS},
+    ),
+}
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench cube", description=__doc__)
-    parts = [*AIMS, "convolution"]
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=parts,
-        help="products of this type, or convolutions; may be repeated",
-    )
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
+    parser.add_argument("--dtype", action="append", choices=AIMS, help="this type; may be repeated")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
     console = Console()
@@ -242,20 +325,14 @@ def main():
         Side("cpu") as onednn,
         Side("cpu") as cpu,
     ):
-        task = bar.add_task("products", total=None)
-        for dtype in options.only or parts:
-            if dtype == "convolution":
-                for title, make, shapes in CONVOLUTION_PARTS:
-                    table, figures = measure_convolutions(
-                        (npu, onednn, cpu), title, make, shapes, lambda: bar.advance(task)
-                    )
+        task = bar.add_task("cube", total=None)
+        for part in options.only or PARTS:
+            dtypes, measures = PARTS[part]
+            for dtype in (dtype for dtype in dtypes if dtype in (options.dtype or AIMS)):
+                for name, measured in measures.items():
+                    table, figures = measured(dtype, (npu, onednn, cpu), lambda: bar.advance(task))
                     console.print(table)
-                    found[f"{title} {len(shapes)}"] = figures
-                continue
-            for measured in (measure_products, measure_vectors):
-                table, figures = measured((npu, onednn, cpu), dtype, lambda: bar.advance(task))
-                console.print(table)
-                found[f"{dtype} {measured.__name__}"] = figures
+                    found[f"{name} {dtype}"] = figures
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
     if (load := os.getloadavg()[0]) > os.cpu_count() + 1:
