@@ -47,6 +47,13 @@ Launches plan_embedding_backward(const Call& call, Workspace& workspace);
 Launches plan_dropout_mask(const Call& call, Workspace& workspace);
 /// (self, mask, prob, out)
 Launches plan_masked_dropout(const Call& call, Workspace& workspace);
+/// (query, key, value, realShift, dropMask, paddingMask, attenMask, prefix, scaleValue, keepProb, preTokens,
+/// nextTokens, headNum, inputLayout, innerPrecise, sparseMode, softmaxMax, softmaxSum, softmax, attention)
+Launches plan_attention(const Call& call, Workspace& workspace);
+/// (query, key, value, dy, realShift, dropMask, paddingMask, attenMask, softmaxMax, softmaxSum, softmaxIn,
+/// attentionIn, prefix, ..., sparseMode, dq, dk, dv, dpse)
+Launches plan_attention_backward(const Call& call, Workspace& workspace);
+
 /// (selfRef, from, to, seed, offset)
 Launches plan_uniform(const Call& call, Workspace& workspace);
 

@@ -34,7 +34,7 @@ struct Attention {
   double scale = 1;
   std::optional<View> bias = {};  ///< of scores, of any type of floats: batch x heads x queries x keys
   bool bias_is_scaled = false;
-  std::optional<View> mask = {};  ///< of scores, of bool
+  std::optional<View> mask = {};  ///< of scores, of bool or u8
   bool mask_hides = false;        ///< a key is hidden where the mask is true, else where it is false
   Band band = {};
   Dropout dropout = {};

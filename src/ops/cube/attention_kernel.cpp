@@ -110,8 +110,11 @@ Expr AttentionKernel::scores(const Expr& products, const Index& query, const Ind
   if (!of_.bias_is_scaled) scores = scores * *scale_;
   if (bias_ >= 0) scores = scores + converted(load(bias_), sums_type_);
   if (of_.bias_is_scaled) scores = scores * *scale_;
-  if (mask_ >= 0)
-    scores = of_.mask_hides ? select(load(mask_), hidden, scores) : select(load(mask_), scores, hidden);
+  if (mask_ >= 0) {
+    Expr mask = load(mask_);
+    if (mask.dtype() != DType::kBool) mask = mask != builder_.constant(mask.dtype(), int64_t{0});
+    scores = of_.mask_hides ? select(mask, hidden, scores) : select(mask, scores, hidden);
+  }
   if (!in_band) return scores;
   const auto positions = [&](Axis axis, const Index& count, const Index& first) {
     return builder_.iota(axis, count, DType::kI32) + builder_.index(first, DType::kI32);
@@ -173,7 +176,7 @@ void check(const Attention& of) {
             scores[1], ", ", scores[2], ", ", scores[3], "]");
   };
   check_scores(of.bias, "bias", kAllFloats);
-  check_scores(of.mask, "mask", DTypes(DType::kBool));
+  check_scores(of.mask, "mask", DTypes(DType::kBool, DType::kU8));
 }
 
 void check_rows(const Attention& of, const View& view, const char* name, DType dtype,

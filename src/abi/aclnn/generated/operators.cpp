@@ -38,6 +38,8 @@
 #include "aclnnop/aclnn_eq_tensor.h"
 #include "aclnnop/aclnn_exp.h"
 #include "aclnnop/aclnn_fill_scalar.h"
+#include "aclnnop/aclnn_flash_attention_score.h"
+#include "aclnnop/aclnn_flash_attention_score_grad.h"
 #include "aclnnop/aclnn_floor.h"
 #include "aclnnop/aclnn_gather.h"
 #include "aclnnop/aclnn_ge_scalar.h"
@@ -1606,6 +1608,88 @@ aclnnStatus aclnnStackGetWorkspaceSize(const aclTensorList* tensors, int64_t dim
 
 aclnnStatus aclnnStack(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
   return run("aclnnStack", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclIntArray* prefixOptional, double scaleValue, double keepProb,
+    int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise,
+    int64_t sparseMode, aclTensor* softmaxMaxOut, aclTensor* softmaxSumOut, aclTensor* softmaxOutOptional,
+    aclTensor* attentionOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionScoreGetWorkspaceSize",
+                 {"aclnnFlashAttentionScore", plan_attention, "Attention"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"softmaxMaxOut", softmaxMaxOut},
+                  {"softmaxSumOut", softmaxSumOut},
+                  {"softmaxOutOptional", softmaxOutOptional},
+                  {"attentionOut", attentionOut}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScore(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                     aclrtStream stream) {
+  return run("aclnnFlashAttentionScore", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional,
+    const aclIntArray* prefixOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    aclTensor* dqOut, aclTensor* dkOut, aclTensor* dvOut, aclTensor* dpseOutOptional, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionScoreGradGetWorkspaceSize",
+                 {"aclnnFlashAttentionScoreGrad", plan_attention_backward, "AttentionBackward"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"dy", dy},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"softmaxMaxOptional", softmaxMaxOptional},
+                  {"softmaxSumOptional", softmaxSumOptional},
+                  {"softmaxInOptional", softmaxInOptional},
+                  {"attentionInOptional", attentionInOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"dqOut", dqOut},
+                  {"dkOut", dkOut},
+                  {"dvOut", dvOut},
+                  {"dpseOutOptional", dpseOutOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                         aclrtStream stream) {
+  return run("aclnnFlashAttentionScoreGrad", workspace, workspaceSize, executor, stream);
 }
 
 }  // extern "C"
