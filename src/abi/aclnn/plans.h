@@ -24,13 +24,25 @@ Launches plan_layer_norm(const Call& call, Workspace& workspace);
 /// (gradOut, input, normalizedShape, mean, rstd, weight, bias, outputMask, gradients of input, weight, bias)
 Launches plan_layer_norm_backward(const Call& call, Workspace& workspace);
 
+/// (input, weight, bias, stride, padding, dilation, transposed, outputPadding, groups, output, cubeMathType):
+/// types say what is computed with, whatever the last one allows.
+Launches plan_convolution(const Call& call, Workspace& workspace);
+/// (gradOutput, input, weight, biasSizes, stride, padding, dilation, transposed, outputPadding, groups,
+/// outputMask, cubeMathType, gradients of input, weight, bias)
+Launches plan_convolution_backward(const Call& call, Workspace& workspace);
 /// ([self that is added,] two operands[, beta and alpha], result[, cubeMathType]) of a product of matrices.
 Launches plan_product(const Call& call, Workspace& workspace);
+/// (query, key, value, realShift, dropMask, paddingMask, attenMask, prefix, scaleValue, keepProb, preTokens,
+/// nextTokens, headNum, inputLayout, innerPrecise, sparseMode, softmaxMax, softmaxSum, softmax, attention)
+Launches plan_attention(const Call& call, Workspace& workspace);
+/// (query, key, value, dy, realShift, dropMask, paddingMask, attenMask, softmaxMax, softmaxSum, softmaxIn,
+/// attentionIn, prefix, ..., sparseMode, dq, dk, dv, dpse)
+Launches plan_attention_backward(const Call& call, Workspace& workspace);
 
 /// (self, mask, out) and (self, out): what is chosen, in order, or its indices
 Launches plan_masked_select(const Call& call, Workspace& workspace);
 Launches plan_nonzero(const Call& call, Workspace& workspace);
-/// (tensors..., dim, out), along a dimension that they have, or a new one
+/// (tensors..., dim, out), along a new dimension, or one that they have
 Launches plan_stack(const Call& call, Workspace& workspace);
 Launches plan_cat(const Call& call, Workspace& workspace);
 /// (self, dim, index, out)
@@ -47,13 +59,6 @@ Launches plan_embedding_backward(const Call& call, Workspace& workspace);
 Launches plan_dropout_mask(const Call& call, Workspace& workspace);
 /// (self, mask, prob, out)
 Launches plan_masked_dropout(const Call& call, Workspace& workspace);
-/// (query, key, value, realShift, dropMask, paddingMask, attenMask, prefix, scaleValue, keepProb, preTokens,
-/// nextTokens, headNum, inputLayout, innerPrecise, sparseMode, softmaxMax, softmaxSum, softmax, attention)
-Launches plan_attention(const Call& call, Workspace& workspace);
-/// (query, key, value, dy, realShift, dropMask, paddingMask, attenMask, softmaxMax, softmaxSum, softmaxIn,
-/// attentionIn, prefix, ..., sparseMode, dq, dk, dv, dpse)
-Launches plan_attention_backward(const Call& call, Workspace& workspace);
-
 /// (selfRef, from, to, seed, offset)
 Launches plan_uniform(const Call& call, Workspace& workspace);
 

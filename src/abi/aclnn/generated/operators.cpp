@@ -24,6 +24,8 @@
 #include "aclnnop/aclnn_bitwise_xor_tensor.h"
 #include "aclnnop/aclnn_cat.h"
 #include "aclnnop/aclnn_ceil.h"
+#include "aclnnop/aclnn_convolution.h"
+#include "aclnnop/aclnn_convolution_backward.h"
 #include "aclnnop/aclnn_copy.h"
 #include "aclnnop/aclnn_cumprod.h"
 #include "aclnnop/aclnn_cumsum.h"
@@ -1690,6 +1692,64 @@ aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
 aclnnStatus aclnnFlashAttentionScoreGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                                          aclrtStream stream) {
   return run("aclnnFlashAttentionScoreGrad", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnConvolutionGetWorkspaceSize(const aclTensor* input, const aclTensor* weight,
+                                             const aclTensor* biasOptional, const aclIntArray* stride,
+                                             const aclIntArray* padding, const aclIntArray* dilation,
+                                             bool transposed, const aclIntArray* outputPadding,
+                                             int64_t groups, aclTensor* output, int8_t cubeMathType,
+                                             uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnConvolutionGetWorkspaceSize", {"aclnnConvolution", plan_convolution, "Convolution"},
+                 {{"input", input},
+                  {"weight", weight},
+                  {"biasOptional", biasOptional},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"dilation", dilation},
+                  {"transposed", transposed},
+                  {"outputPadding", outputPadding},
+                  {"groups", groups},
+                  {"output", output},
+                  {"cubeMathType", cubeMathType}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnConvolution(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                             aclrtStream stream) {
+  return run("aclnnConvolution", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnConvolutionBackwardGetWorkspaceSize(
+    const aclTensor* gradOutput, const aclTensor* input, const aclTensor* weight,
+    const aclIntArray* biasSizesOptional, const aclIntArray* stride, const aclIntArray* padding,
+    const aclIntArray* dilation, bool transposed, const aclIntArray* outputPadding, int64_t groups,
+    const aclBoolArray* outputMask, int8_t cubeMathType, aclTensor* gradInputOptional,
+    aclTensor* gradWeightOptional, aclTensor* gradBiasOptional, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnConvolutionBackwardGetWorkspaceSize",
+                 {"aclnnConvolutionBackward", plan_convolution_backward, "Convolution"},
+                 {{"gradOutput", gradOutput},
+                  {"input", input},
+                  {"weight", weight},
+                  {"biasSizesOptional", biasSizesOptional},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"dilation", dilation},
+                  {"transposed", transposed},
+                  {"outputPadding", outputPadding},
+                  {"groups", groups},
+                  {"outputMask", outputMask},
+                  {"cubeMathType", cubeMathType},
+                  {"gradInputOptional", gradInputOptional},
+                  {"gradWeightOptional", gradWeightOptional},
+                  {"gradBiasOptional", gradBiasOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnConvolutionBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                     aclrtStream stream) {
+  return run("aclnnConvolutionBackward", workspace, workspaceSize, executor, stream);
 }
 
 }  // extern "C"
