@@ -105,7 +105,9 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", ["channels last", "gaps", "turned"])
-@pytest.mark.parametrize("case", ["3x3", "strided 1x1", "7x7 of an image", "grouped", "strided depthwise"])
+@pytest.mark.parametrize(
+    "case", ["3x3", "1x1", "strided 1x1", "7x7 of an image", "grouped", "strided depthwise"]
+)
 def test_strides_do_not_matter(case, layout):
     shapes, options = CASES[case][:2], CASES[case][2]
     check(F.conv2d, shapes, options, torch.float32, LAYOUTS[layout])

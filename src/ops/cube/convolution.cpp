@@ -107,15 +107,54 @@ struct Part {
   Windows windows;
 };
 
+/// Where channels are side by side, an image's elements as rows of them: groups x (batch, element) x
+/// channels. Nothing where they are not, or rows have no one stride.
+std::optional<View> rows_of(const View& image) {
+  if (image.strides[2] != 1) return std::nullopt;
+  View rows = {image.dtype, image.data, {}, {}};
+  for (const size_t d : {0, 1, 3, 4, 5, 2}) {
+    rows.sizes.push_back(image.sizes[d]);
+    rows.strides.push_back(image.strides[d]);
+  }
+  return rows.merged(1, 5);
+}
+
+View turned(View matrices) {
+  std::swap(matrices.sizes[1], matrices.sizes[2]);
+  std::swap(matrices.strides[1], matrices.strides[2]);
+  return matrices;
+}
+
+/// Of an image, a weight and a result, where each position is under one tap and is one of the image.
+struct Matrices {
+  View image, weight,
+      out;  ///< groups x rows x channels, groups x outputs x channels, groups x rows x outputs
+};
+std::optional<Matrices> matrices_of(const View& image, const Part& part) {
+  for (size_t d = 0; d < 3; ++d) {
+    const Window& window = part.windows[d];
+    if (window.taps != 1 || window.stride != 1 || window.origin != 0 ||
+        window.positions != image.sizes[3 + d])
+      return std::nullopt;
+  }
+  const auto from = rows_of(image), to = rows_of(part.out);
+  if (!from || !to) return std::nullopt;
+  View weight = part.weight;
+  weight.sizes.resize(3);
+  weight.strides.resize(3);
+  return Matrices{*from, std::move(weight), *to};
+}
+
 /// The launches of products of one image, whose windows have one stride, each with the bias of its outputs.
 std::vector<Launch> products(const View& image, std::span<const Part> parts, const std::optional<View>& bias,
                              const TakeMemory& take) {
   std::vector<Launch> launches;
   const auto biased = [&](auto product) {
     if (!bias) return product;
-    View operand = {bias->dtype, bias->data, product.out.sizes, std::vector<int64_t>(6, 0)};
-    operand.strides[2] = bias->strides[0];
-    operand.strides[0] = bias->strides[0] * product.out.sizes[2];
+    const auto& sizes = product.out.sizes;
+    View operand = {bias->dtype, bias->data, sizes, std::vector<int64_t>(sizes.size(), 0)};
+    operand.strides[2] = bias->strides[0];  // of the outputs
+    operand.strides[0] = bias->strides[0] * sizes[2];
     product.finish = &kBiased;
     product.operands = {operand};
     return product;
@@ -123,7 +162,11 @@ std::vector<Launch> products(const View& image, std::span<const Part> parts, con
   std::vector<Part> others;
   std::vector<Windows> windows;
   for (const Part& part : parts) {
-    if (has_depthwise_kernel(image, part.weight, part.windows)) {
+    if (const auto matrices = matrices_of(image, part)) {
+      for (Launch& launch :
+           prepare(biased(GemmCall{matrices->image, turned(matrices->weight), matrices->out}), take))
+        launches.push_back(std::move(launch));
+    } else if (has_depthwise_kernel(image, part.weight, part.windows)) {
       prepare(biased(DepthwiseProduct{image, part.weight, part.out, part.windows}), launches);
     } else if (part.out.elements() != 0) {
       others.push_back(part);
@@ -222,6 +265,8 @@ std::vector<Launch> Convolution::weight_gradient(const View& gradient, const Vie
   std::vector<Launch> launches;
   if (tensors.weight.elements() == 0) return launches;
   const Windows windows = windows_of(*this, tensors);
+  if (const auto matrices = matrices_of(tensors.image, {tensors.weight, tensors.out, windows}))
+    return prepare(GemmCall{turned(matrices->out), matrices->image, matrices->weight}, take);
   if (has_depthwise_kernel(tensors.image, tensors.weight, windows)) {
     prepare(DepthwiseCorrelation{tensors.image, tensors.out, tensors.weight, windows}, launches);
     return launches;
