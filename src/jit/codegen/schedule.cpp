@@ -444,12 +444,14 @@ class Scheduler {
     const bool to_local = to_local_.contains(product);
     if (step.kind == Step::Kind::kTranspose && !to_local) return false;
     const Type& shape = type(product);
+    // Of a transpose, elements are taken more than once: by their own store alone.
+    const auto taken = [&](const Instruction* part) {
+      return is_write(*part) && (!to_local || kernel_.is_local(part->buffer)) &&
+             (step.kind == Step::Kind::kMatmul || part->operands[0] == product);
+    };
     return !apart_.contains(product) && nest.rows == shape.rows && nest.loops.size() == 1 &&
            nest.loops[0].cols == shape.cols && !shape.cols.is(1) &&
-           std::ranges::all_of(nest.loops[0].parts,
-                               [&](const Instruction* part) {
-                                 return is_write(*part) && (!to_local || kernel_.is_local(part->buffer));
-                               }) &&
+           std::ranges::all_of(nest.loops[0].parts, taken) &&
            std::ranges::all_of(users_[number_of(product)], [&](int user) {
              return user != kNone && homes_[static_cast<size_t>(user)].nest == number;
            });

@@ -300,6 +300,20 @@ kernel @random(%b1: i32[?r, ?c], %b2: i32[?r, ?c], %b3: i32[?c, ?r], %b4: i32[?c
   %4 = transpose %3
   store %b2[0, 0], %4
 })"},
+    // What is added to memory beside a transpose, whose elements are stored more than once.
+    {"TransposeToALocalAndASumBesideIt", {5, 35}, R"(
+kernel @random(%b1: i32[?r, ?c], %b2: i32[?r, ?c], %b3: i32[?c, ?r]) grid(1) local(%l: i32[?c, ?r], %s: i32[?c, ?r]) {
+  %0 = broadcast i32(0) : tile<?c x ?r, i32>
+  store %s[0, 0], %0
+  %1 = load %b1[0, 0] : tile<?r x ?c, i32>
+  %2 = load %b3[0, 0] : tile<?c x ?r, i32>
+  %3 = transpose %1
+  store %l[0, 0], %3
+  accumulate %s[0, 0], %2
+  %4 = load %s[0, 0] : tile<?c x ?r, i32>
+  %5 = transpose %4
+  store %b2[0, 0], %5
+})"},
 };
 
 class JitRegressions : public testing::TestWithParam<Regression> {};
