@@ -86,6 +86,7 @@ class Generator {
   void through_local();
   void change_local(int buffer, const Span& rows, const Span& cols);
   Expr from_local(int buffer, const Span& rows, const Span& cols);
+  Expr through_turned(int buffer, const Span& rows, const Span& cols);
   Kernel with_locals(Kernel kernel) const;
 
   // random_products.cpp: products of matrices.

@@ -55,8 +55,10 @@ Expr Generator::any_load() {
 Place Generator::positions(Axis axis, const Index& count, const Index& limit) {
   if (!chance(1)) return positions_below(axis, count, limit);
   beyond_ = true;
-  return (builder_.iota(axis, count) * 3.0 + 1.0).value();
+  const Expr numbers = builder_.iota(axis, count) * 3.0 + 1.0;
+  return (chance(50) ? numbers : builder_.cast(numbers, DType::kI32)).value();
 }
+
 Place Generator::positions_below(Axis axis, const Index& count, const Index& limit) {
   const Expr numbers = builder_.iota(axis, count) * 3.0 + 1.0;
   const Expr moved = builder_.op(Opcode::kRem, {numbers, builder_.index(max(1, limit))});
@@ -165,14 +167,31 @@ Expr Generator::from_local(int buffer, const Span& rows, const Span& cols) {
       });
       return whole();
     }
-    case 3: {
-      const int turned = local(builder_.kernel().buffer(buffer).dtype, {cols.most, rows.most});
-      builder_.store(turned, {0, 0}, builder_.op(Opcode::kTranspose, {whole()}));
-      return builder_.op(Opcode::kTranspose, {builder_.load(turned, {0, 0}, cols.count, rows.count)});
-    }
+    case 3:
+      return through_turned(buffer, rows, cols);
     default:
       return whole();
   }
+}
+
+/// Turned in another local buffer, and turned back; beside it something is added to a third one.
+Expr Generator::through_turned(int buffer, const Span& rows, const Span& cols) {
+  const DType dtype = builder_.kernel().buffer(buffer).dtype;
+  const auto all_of = [&](int number) { return builder_.load(number, {0, 0}, cols.count, rows.count); };
+  const auto turn = [&](const Expr& value) { return builder_.op(Opcode::kTranspose, {value}); };
+  const auto filled = [&] {
+    return builder_.broadcast(builder_.constant(dtype, 1.0), cols.count, rows.count);
+  };
+  const bool adds = kNumbers.contains(dtype) && chance(50);
+  const int turned = local(dtype, {cols.most, rows.most});
+  const int sums = adds ? local(dtype, {cols.most, rows.most}) : -1;
+  if (adds) builder_.store(sums, {0, 0}, filled());
+  builder_.store(turned, {0, 0}, turn(builder_.load(buffer, {0, 0}, rows.count, cols.count)));
+  if (adds) {
+    builder_.accumulate(sums, {0, 0}, filled());
+    values_.push_back(turn(all_of(sums)));
+  }
+  return turn(all_of(turned));
 }
 
 /// The program with buffers of the block in place of those that are to be local.
