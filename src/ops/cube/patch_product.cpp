@@ -166,6 +166,7 @@ tile::Kernel product_kernel(const PatchProduct& call, const ProductForm& form) {
   const int weight = builder.buffer("weight", form.sums, {patches.groups(), outputs, depth});
   Lines lines(builder, patches, outputs);
   std::vector<size_t> operands;
+  operands.reserve(call.operands.size());
   for (const View& operand : call.operands)
     operands.push_back(lines.declare(concat("operand", operands.size()), operand));
   const size_t out = lines.declare("out", call.out);

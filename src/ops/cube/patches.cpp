@@ -15,6 +15,8 @@ using tile::Expr;
 using tile::Index;
 using tile::Place;
 
+constexpr int64_t kStagedChannels = 64;  ///< that a block copies, at most
+
 int64_t round_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
 /// Elements along a dimension that are under some tap, and any between them and the image's start.
@@ -79,7 +81,7 @@ Lines lines_of(const View& image, int64_t stride) {
 }
 
 /// A copy of an image with zeros around it, its columns apart by their number modulo `phases`. A block has a
-/// row: its channels and columns.
+/// row: some of its channels, and all columns.
 tile::Kernel stage_kernel(DType from, DType to, Lines lines) {
   Builder builder("Patches");
   const Index groups = builder.size("groups"), batch = builder.size("batch"),
@@ -89,9 +91,11 @@ tile::Kernel stage_kernel(DType from, DType to, Lines lines) {
                           builder.size("before_width")};  // zeros
   const Index depth = builder.size("to_depth"), height = builder.size("to_height"),
               phases = builder.size("phases"), width = builder.size("to_width");
-  builder.grid(groups * batch * depth * height);
-  const Index h = Index::block() % height, d = Index::block() / height % depth,
-              n = Index::block() / height / depth % batch, g = Index::block() / height / depth / batch;
+  const Index parts = ceil_div(channels, Index(kStagedChannels));
+  builder.grid(groups * batch * depth * height * parts);
+  const Index channel = Index::block() % parts * kStagedChannels, line = Index::block() / parts,
+              h = line % height, d = line / height % depth, n = line / height / depth % batch,
+              g = line / height / depth / batch, here = min(kStagedChannels, channels - channel);
   // Columns are places in two dimensions: where they start, and how far from there in steps of `phases`.
   const bool transposed = lines == Lines::kAlongChannels;
   std::vector<Index> dims = {groups, batch, sizes[0], sizes[1], sizes[2], channels, sizes[2]};
@@ -110,20 +114,23 @@ tile::Kernel stage_kernel(DType from, DType to, Lines lines) {
     const Index offset = phase - before[2];
     const Index begin = min(width, max(0, ceil_div(before[2] - phase, phases))),
                 end = max(begin, min(width, ceil_div(sizes[2] - offset, phases)) * inside);
-    const auto at = [&](const Index& column) { return std::vector<Place>{g, n, d, h, phase, 0, column}; };
+    const auto at = [&](const Index& column) {
+      return std::vector<Place>{g, n, d, h, phase, channel, column};
+    };
     const auto clear = [&](const Index& first, const Index& last) {
-      builder.store(staged, at(first), builder.broadcast(builder.constant(to, 0.0), channels, last - first));
+      builder.store(staged, at(first), builder.broadcast(builder.constant(to, 0.0), here, last - first));
     };
     clear(0, begin);
     clear(end, width);
     const Index count = end - begin;
     const auto elements = [&](const Index& rows, const Index& cols) {
-      return converted(builder.load(image, {g, n, from_d, from_h, offset + begin * phases, 0, 0}, rows, cols),
-                       to);
+      std::vector<Place> from_there = {g, n, from_d, from_h, offset + begin * phases, channel, 0};
+      if (transposed) std::swap(from_there[5], from_there[6]);
+      return converted(builder.load(image, std::move(from_there), rows, cols), to);
     };
-    builder.store(staged, at(begin),
-                  transposed ? builder.op(tile::Opcode::kTranspose, {elements(count, channels)})
-                             : elements(channels, count));
+    builder.store(
+        staged, at(begin),
+        transposed ? builder.op(tile::Opcode::kTranspose, {elements(count, here)}) : elements(here, count));
     return {};
   });
   return builder.finish();
@@ -147,7 +154,8 @@ Launch stage(const View& image, const Extent (&extents)[3], const View& staged) 
   key.add(staged.dtype);
   key.add(lines);
   return {table.find(key, [&] { return stage_kernel(image.dtype, staged.dtype, lines); }), arguments,
-          staged.sizes[0] * staged.sizes[1] * staged.sizes[2] * staged.sizes[3],
+          staged.sizes[0] * staged.sizes[1] * staged.sizes[2] * staged.sizes[3] *
+              ((staged.sizes[5] + kStagedChannels - 1) / kStagedChannels),
           static_cast<double>(staged.elements() * 2) * static_cast<double>(size_of(staged.dtype))};
 }
 
