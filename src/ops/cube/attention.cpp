@@ -238,15 +238,41 @@ void check(const AttentionForward& call) {
     if (*view) check_rows(call.of, **view, name, sums, std::nullopt);
 }
 
+/// Heads that share keys, with one query each, become queries of one head: keys and values are read once for
+/// all. They see what that query sees, which must start at the first key, so that its blocks stay the same.
+void share_keys(AttentionForward& call) {
+  Attention& of = call.of;
+  const int64_t heads = of.query.sizes[1], key_heads = of.key.sizes[1], keys = of.key.sizes[2];
+  const bool sees_all = of.band.most >= keys - 1;
+  if (of.query.sizes[2] != 1 || heads == key_heads || of.band.least > 0) return;
+  if (!sees_all && of.dropout.keep != 1) return;  // which is drawn for all keys
+  const auto fold = [&](View& view) {
+    view.sizes = {view.sizes[0], key_heads, heads / key_heads, view.sizes[3]};
+    view.strides = {view.strides[0], view.strides[1] * (heads / key_heads), view.strides[1], view.strides[3]};
+  };
+  fold(of.query);
+  fold(call.out);
+  for (std::optional<View>* view : {&of.bias, &of.mask, &call.log_sum_exp, &call.maximum, &call.total})
+    if (*view) fold(**view);
+  if (!sees_all) {
+    const int64_t seen = std::max<int64_t>(of.band.most + 1, 0);
+    of.key.sizes[2] = of.value.sizes[2] = seen;
+    for (std::optional<View>* view : {&of.bias, &of.mask})
+      if (*view) (*view)->sizes[3] = seen;
+  }
+  of.band = {};
+}
+
 }  // namespace
 
 std::vector<Launch> prepare(const AttentionForward& given, const TakeMemory& take) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   AttentionForward call = given;
   check(call);
+  if (call.out.elements() == 0) return {};
+  share_keys(call);
   const auto& sizes = call.of.query.sizes;
   const int64_t lines = sizes[0] * sizes[1], queries = sizes[2];
-  if (lines * queries == 0) return {};
   Form form = {sum_type(call.of.query.dtype), std::min(queries, kRows), false};
   const int64_t down = form.is_small() ? 1 : ceil_div(queries, kRowsOfBlock),
                 rows = form.is_small() ? queries : round_up(ceil_div(queries, down), kRows),

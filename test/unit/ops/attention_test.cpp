@@ -451,6 +451,35 @@ TEST_F(AttentionTest, ARowDoesNotDependOnTheOthers) {
     }
 }
 
+TEST_F(AttentionTest, HeadsThatShareKeysHaveTheBitsOfHeadsApart) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  for (const int64_t most : {Band::kNoLimit, int64_t{270}, int64_t{-1}}) {
+    Case shared(DType::kF32, {2, 6, 2, 1, 300, 24, 40}, random_);
+    shared.add_bias(DType::kF32, random_);
+    shared.add_mask(random_);
+    shared.call.of.band.most = most;
+    run(shared.call);
+    expect_forward(shared);
+    for (int64_t h = 0; h < 6; ++h) {
+      Tensor out(DType::kF32, {2, 1, 1, 40}, 0);
+      AttentionForward apart = {shared.call.of, out.view};
+      const auto take_head = [](View& view, int64_t head) {
+        view.data = static_cast<char*>(view.data) +
+                    head * view.strides[1] * static_cast<int64_t>(tile::size_of(view.dtype));
+        view.sizes[1] = 1;
+      };
+      take_head(apart.of.query, h);
+      take_head(apart.of.key, h / 3);
+      take_head(apart.of.value, h / 3);
+      take_head(*apart.of.bias, h);
+      take_head(*apart.of.mask, h);
+      run(apart);
+      for (int64_t b = 0; b < 2; ++b)
+        for (int64_t d = 0; d < 40; ++d) ASSERT_EQ(out.get(b, 0, 0, d), shared.out.get(b, h, 0, d)) << h;
+    }
+  }
+}
+
 TEST_F(AttentionTest, OfNoKeysIsZero) {
   Case c(DType::kF32, {1, 2, 1, 8, 0, 4, 4}, random_);
   run(c.call);
