@@ -47,7 +47,7 @@ const Unary kUnary[] = {
     UNARY(cosh, Symmetry::kEven, 0.51, 0x317664a3),  UNARY(tanh, Symmetry::kOdd, 1.1, 0xf916cfd9),
     UNARY(asinh, Symmetry::kOdd, 0.51, 0xacd79328),  UNARY(acosh, Symmetry::kNone, 0.51, 0x73e9c003),
     UNARY(atanh, Symmetry::kOdd, 0.51, 0x4c7f3404),  UNARY(erf, Symmetry::kOdd, 1.2, 0x821f4e01),
-    UNARY(erfc, Symmetry::kNone, 1.64, 0x2fe85614),
+    UNARY(erfc, Symmetry::kNone, 1.65, 0xbdef745),
 };
 
 float of_bits(uint64_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)); }
