@@ -54,10 +54,11 @@ Generator::Matrix Generator::matrix_in_memory(DType dtype, const Span& rows, con
   return {from, turned, of_block ? first_row_ : Index(0)};
 }
 
+/// Each block has rows of its own.
 Generator::Matrix Generator::matrix_to_write(DType dtype, const Span& rows, const Span& cols) {
   const bool of_block = rows.count == rows_;
-  return {memory(dtype, {of_block ? *r_ : rows.most, cols.most}, false), false,
-          of_block ? first_row_ : Index(0)};
+  const Index all = of_block ? *r_ : builder_.kernel().grid * rows.most;
+  return {memory(dtype, {all, cols.most}, false), false, of_block ? first_row_ : Index::block() * rows.most};
 }
 
 /// Of those types of elements; which conversion comes before or after turning it.
