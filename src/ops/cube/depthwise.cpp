@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ops/cube/gemm.h"
+#include "ops/cube/panels.h"
 #include "ops/kernel_table.h"
 
 namespace anynpu::ops {
@@ -20,9 +21,6 @@ constexpr int64_t kMostTaps = 64;
 constexpr int64_t kMostReach = 64;        ///< of strides and steps
 constexpr int64_t kPlaneElements = 6144;  ///< about, of a block's part of an image: they fit the first cache
 constexpr int64_t kVector = 8;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 
 /// What a kernel is made for of a window along a dimension. Its taps have distances of 0, step, 2 step, ...
 /// from its first element, in this order or from the last one on.

@@ -9,6 +9,7 @@
 #include "jit/product_block.h"
 #include "ops/copy.h"
 #include "ops/cube/gemm.h"
+#include "ops/cube/panels.h"
 #include "ops/kernel_table.h"
 
 namespace anynpu::ops {
@@ -28,9 +29,6 @@ constexpr int64_t kRowStride = 272;       ///< of a row of kDepth columns
 constexpr int64_t kBlocks = 8;            ///< least to share among threads
 constexpr double kBytesOfProduct = 0.2;   ///< of a copy that takes as long as one product
 constexpr int64_t kLine = 16;             ///< elements
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 
 /// How many of `count` a block has, in multiples of `unit`: about `most`, or fewer, so that there are
 /// kBlocks.
