@@ -48,7 +48,8 @@ NAMED = {
 # Their tensors have shapes that follow from each other.
 LEFT_OUT = {
     "_fused_adam", "_fused_adamw", "native_layer_norm", "native_layer_norm_backward",
-    "_scaled_dot_product_fused_attention_overrideable_backward",
+    "_scaled_dot_product_fused_attention_overrideable_backward", "convolution", "_convolution",
+    "convolution_backward",
 }  # fmt: skip
 
 
