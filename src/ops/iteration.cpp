@@ -18,6 +18,12 @@ int64_t View::elements() const {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
+std::string View::text() const {
+  std::string text(tile::name_of(dtype));
+  for (size_t d = 0; d < sizes.size(); ++d) text += concat(d == 0 ? "[" : ", ", sizes[d]);
+  return text + "]";
+}
+
 int64_t View::span() const {
   if (elements() == 0) return 0;
   int64_t last = 0;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ops/operand.h"
@@ -17,6 +18,7 @@ struct View {
   std::vector<int64_t> sizes, strides;
 
   int64_t elements() const;
+  std::string text() const;  ///< type and sizes, for errors
   /// Bytes from the first element to the end of the last one; 0 where there is none.
   int64_t span() const;
   /// Certainly more than one index has the same element.

@@ -23,12 +23,6 @@ std::optional<int64_t> last_stride(const View& view) {
   return stride == 0 || stride == 1 ? std::optional(stride) : std::nullopt;
 }
 
-std::string text(const View& view) {
-  std::string text(tile::name_of(view.dtype));
-  for (size_t d = 0; d < view.sizes.size(); ++d) text += concat(d == 0 ? "[" : ", ", view.sizes[d]);
-  return text + "]";
-}
-
 }  // namespace
 
 AttentionKernel::AttentionKernel(std::string name, const Attention& of, DType sums)
@@ -140,7 +134,7 @@ Expr AttentionKernel::drop_factors(const Index& query, const Index& key, const I
 }
 
 Expr AttentionKernel::filled(double value, const Index& rows, const Index& cols) {
-  return builder_.broadcast(builder_.constant(sums_type_, value), rows, cols);
+  return ops::filled(builder_, sums_type_, value, rows, cols);
 }
 
 void AttentionKernel::loop(const Index& first, const Index& last, int64_t step,
@@ -165,14 +159,14 @@ void check(const Attention& of) {
                     key.sizes[1] == value.sizes[1] && key.sizes[2] == value.sizes[2] &&
                     key.sizes[3] == query.sizes[3] &&
                     (key.sizes[1] == 0 ? query.sizes[1] == 0 : query.sizes[1] % key.sizes[1] == 0);
-  require(fits, ErrorCode::kInvalidArgument, "attention of queries ", text(query), ", keys ", text(key),
-          ", values ", text(value),
+  require(fits, ErrorCode::kInvalidArgument, "attention of queries ", query.text(), ", keys ", key.text(),
+          ", values ", value.text(),
           "; accepted are batch x heads x tokens x width of one type of floats, keys and values of as many "
           "tokens, and of a number of heads that divides that of the queries");
   const std::vector<int64_t> scores = {query.sizes[0], query.sizes[1], query.sizes[2], key.sizes[2]};
   const auto check_scores = [&](const std::optional<View>& view, const char* name, DTypes dtypes) {
     require(!view || (view->sizes == scores && dtypes.contains(view->dtype)), ErrorCode::kInvalidArgument,
-            "attention: the ", name, " is ", view ? text(*view) : "", "; scores are [", scores[0], ", ",
+            "attention: the ", name, " is ", view ? view->text() : "", "; scores are [", scores[0], ", ",
             scores[1], ", ", scores[2], ", ", scores[3], "]");
   };
   check_scores(of.bias, "bias", kAllFloats);
@@ -184,12 +178,11 @@ void check_rows(const Attention& of, const View& view, const char* name, DType d
   std::vector<int64_t> sizes = of.query.sizes;
   sizes.back() = width.value_or(view.sizes.empty() ? 0 : view.sizes.back());
   require(view.sizes == sizes && view.dtype == dtype, ErrorCode::kInvalidArgument, "attention: ", name,
-          " is ", text(view), " for queries ", text(of.query), "; ", tile::name_of(dtype), "[", sizes[0],
+          " is ", view.text(), " for queries ", of.query.text(), "; ", tile::name_of(dtype), "[", sizes[0],
           ", ", sizes[1], ", ", sizes[2], ", ", width ? concat(*width) : "repeats", "] is accepted");
 }
 
 double attention_work(const Attention& of, double products) {
-  constexpr double kBytesOfProduct = 0.2;  // of a copy that takes as long
   const auto& sizes = of.query.sizes;
   return static_cast<double>(of.query.elements()) * static_cast<double>(of.key.sizes[2]) * products *
              kBytesOfProduct +

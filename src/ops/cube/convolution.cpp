@@ -48,12 +48,6 @@ View grouped_image(const View& view, int64_t groups) {
 /// Weights as groups x outputs x channels x three numbers of taps.
 View grouped_weight(const View& view, int64_t groups) { return with_all_dims(split(view, 0, groups)); }
 
-std::string text(const View& view) {
-  std::string text(tile::name_of(view.dtype));
-  for (size_t d = 0; d < view.sizes.size(); ++d) text += concat(d == 0 ? "[" : ", ", view.sizes[d]);
-  return text + "]";
-}
-
 /// What a convolution that is not transposed goes from, and to, with its weight.
 struct Tensors {
   View image, weight, out;  ///< grouped
@@ -78,7 +72,7 @@ Tensors grouped(const Convolution& convolution, const View& image, const View& w
   }
   require(
       fits, ErrorCode::kInvalidArgument, "a convolution", transposed ? " (transposed) " : " ", "of ",
-      text(image), " by ", text(weight), " to ", text(out), " in ", groups,
+      image.text(), " by ", weight.text(), " to ", out.text(), " in ", groups,
       " groups; batch x channels x sizes by outputs x channels of a group x taps to batch x outputs x "
       "positions that windows have there is accepted, of one type, with a stride, a padding and a dilation "
       "for each of one to three sizes");
@@ -246,8 +240,8 @@ std::vector<Launch> Convolution::forward(const View& image, const View& weight,
                                          const TakeMemory& take) const {
   require(!bias || (bias->sizes.size() == 1 && bias->dtype == out.dtype && out.sizes.size() > 1 &&
                     bias->sizes[0] == out.sizes[1]),
-          ErrorCode::kInvalidArgument, "a convolution to ", text(out), ": the bias is ",
-          bias ? text(*bias) : "", "; one number for each of its channels is accepted, of its type");
+          ErrorCode::kInvalidArgument, "a convolution to ", out.text(), ": the bias is ",
+          bias ? bias->text() : "", "; one number for each of its channels is accepted, of its type");
   if (transposed) return to_image(*this, grouped(*this, out, weight, image), bias, take);
   return from_image(*this, grouped(*this, image, weight, out), bias, take);
 }

@@ -29,8 +29,6 @@ constexpr int64_t kLeastPanels = 4;           ///< of a block of several
 /// What copying the operands costs beside the products of one column, and of one row.
 constexpr double kCostOfLeftCopy = 10, kCostOfRightCopy = 4;
 constexpr int64_t kSumBytes = 1 << 19;  ///< of a block's sums beside the result
-/// Bytes of a copy that take as long as one product.
-constexpr double kBytesOfProduct = 0.2;
 
 /// What a kernel is made for, beside its types.
 struct Form {
@@ -40,7 +38,7 @@ struct Form {
   int64_t columns = 0;     ///< of a panel: as many as registers hold sums of, or few, so that a copy fits the
                            ///< first cache
   bool one_block = false;  ///< of kDepth products: all of them
-  bool panels = false;     ///< right is in panels, as kernels of pack_kernel() make them
+  bool panels = false;     ///< right is in panels, as pack_panels() makes them
   bool narrow = false;     ///< right is one panel, filled up with zeros, and left is read in place
 
   bool is_small() const { return rows < kRows; }
@@ -131,11 +129,7 @@ class GemmKernel {
       numbers_.push_back(builder_.scalar(concat("number", i), form_.sums));
   }
 
-  Expr zeros(const Index& rows, const Index& cols) {
-    return builder_.broadcast(tile::kBits.contains(form_.sums) ? builder_.constant(form_.sums, int64_t{0})
-                                                               : builder_.constant(form_.sums, 0.0),
-                              rows, cols);
-  }
+  Expr zeros(const Index& rows, const Index& cols) { return filled(builder_, form_.sums, 0, rows, cols); }
   std::vector<Place> out_at(const Index& row, const Index& col) const {
     return {batch_, row_ + row, col_ + col};
   }
@@ -255,7 +249,8 @@ struct Blocks {
 Blocks blocks_of(const GemmCall& call, const Form& form) {
   const int64_t batches = call.out.sizes[0], m = call.out.sizes[1], n = call.out.sizes[2];
   const int64_t least_down = form.is_small() ? 1 : ceil_div(m, kRowsOfBlock),
-                most_down = form.is_small() ? 1 : std::max(least_down, 2 * m / kRowsOfBlock),
+                most_down =
+                    form.is_small() ? 1 : std::clamp(2 * m / kRowsOfBlock, least_down, least_down + kShares),
                 most_across = std::max<int64_t>(1, n / (kLeastPanels * form.columns));
   Blocks best = {};
   double least = std::numeric_limits<double>::infinity();
@@ -264,7 +259,8 @@ Blocks blocks_of(const GemmCall& call, const Form& form) {
     int64_t least_across = 1;
     if (!form.one_block && has_sums_beside(call, form))
       least_across = ceil_div(n * rows * static_cast<int64_t>(size_of(form.sums)), kSumBytes);
-    for (int64_t across = least_across; across <= std::max(least_across, most_across); ++across) {
+    const int64_t last_across = std::clamp(most_across, least_across, least_across + kShares);
+    for (int64_t across = least_across; across <= last_across; ++across) {
       const int64_t cols = round_up(ceil_div(n, across), form.columns),
                     count = batches * ceil_div(m, rows) * ceil_div(n, cols);
       double cost = static_cast<double>(round_up(count, kShares) * rows * cols);
@@ -275,43 +271,6 @@ Blocks blocks_of(const GemmCall& call, const Form& form) {
     }
   }
   return best;
-}
-
-void check(const GemmCall& call) {
-  const auto text = [](const View& view) {
-    std::string text(tile::name_of(view.dtype));
-    for (size_t d = 0; d < view.sizes.size(); ++d) text += concat(d == 0 ? "[" : ", ", view.sizes[d]);
-    return text + "]";
-  };
-  const View &left = call.left, &right = call.right, &out = call.out;
-  const bool ranks = left.sizes.size() == 3 && right.sizes.size() == 3 && out.sizes.size() == 3;
-  require(ranks && left.dtype == right.dtype && left.sizes[0] == out.sizes[0] &&
-              right.sizes[0] == out.sizes[0] && left.sizes[1] == out.sizes[1] &&
-              left.sizes[2] == right.sizes[1] && right.sizes[2] == out.sizes[2],
-          ErrorCode::kInvalidArgument, "a product of matrices: ", text(left), " times ", text(right), " to ",
-          text(out), "; batch x m x k times batch x k x n to batch x m x n is accepted, of one type");
-  for (const View& operand : call.operands)
-    require(operand.sizes == out.sizes, ErrorCode::kInvalidArgument, "a product of matrices: an operand is ",
-            text(operand), "; the result is ", text(out));
-}
-
-}  // namespace
-
-DType sum_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-      return DType::kF32;
-    case DType::kF64:
-      return DType::kF64;
-    case DType::kI8:
-    case DType::kI32:
-      return DType::kI32;
-    default:
-      raise(ErrorCode::kInvalidArgument, "there are no products of matrices of ", tile::name_of(dtype),
-            "; accepted are f16, bf16, f32, f64, i8, i32");
-  }
 }
 
 /// The same product, of the transposed matrices.
@@ -344,6 +303,38 @@ Form form_of(const GemmCall& call) {
   form.columns = form.narrow ? jit::product_columns(form.sums, kRows, n)
                              : jit::product_columns(form.sums, form.copies_right() ? kRows : form.rows);
   return form;
+}
+
+void check(const GemmCall& call) {
+  const View &left = call.left, &right = call.right, &out = call.out;
+  const bool ranks = left.sizes.size() == 3 && right.sizes.size() == 3 && out.sizes.size() == 3;
+  require(
+      ranks && left.dtype == right.dtype && left.sizes[0] == out.sizes[0] && right.sizes[0] == out.sizes[0] &&
+          left.sizes[1] == out.sizes[1] && left.sizes[2] == right.sizes[1] && right.sizes[2] == out.sizes[2],
+      ErrorCode::kInvalidArgument, "a product of matrices: ", left.text(), " times ", right.text(), " to ",
+      out.text(), "; batch x m x k times batch x k x n to batch x m x n is accepted, of one type");
+  for (const View& operand : call.operands)
+    require(operand.sizes == out.sizes, ErrorCode::kInvalidArgument, "a product of matrices: an operand is ",
+            operand.text(), "; the result is ", out.text());
+}
+
+}  // namespace
+
+DType sum_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+      return DType::kF32;
+    case DType::kF64:
+      return DType::kF64;
+    case DType::kI8:
+    case DType::kI32:
+      return DType::kI32;
+    default:
+      raise(ErrorCode::kInvalidArgument, "there are no products of matrices of ", tile::name_of(dtype),
+            "; accepted are f16, bf16, f32, f64, i8, i32");
+  }
 }
 
 std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {

@@ -39,10 +39,7 @@ tile::Kernel pack_kernel(const View& matrices, DType dtype, int64_t columns, Lay
   const int to = panel_buffer(builder, "panels", dtype, sizes, k, n, columns);
   const int local = builder.local("panel", dtype, {kPart, columns});
   builder.store(local, {0, 0}, from.tile(batch, first, panel * columns, depth, cols, dtype));
-  const Index after = columns - cols;
-  const Expr zero =
-      tile::kBits.contains(dtype) ? builder.constant(dtype, int64_t{0}) : builder.constant(dtype, 0.0);
-  builder.store(local, {0, cols}, builder.broadcast(zero, depth, after));
+  builder.store(local, {0, cols}, filled(builder, dtype, 0, depth, columns - cols));
   builder.store(to, places(batch, {panel, first, 0}), builder.load(local, {0, 0}, depth, columns));
   return builder.finish();
 }
@@ -61,6 +58,12 @@ View transposed(View matrices) {
   std::swap(matrices.sizes[cols], matrices.sizes[cols - 1]);
   std::swap(matrices.strides[cols], matrices.strides[cols - 1]);
   return matrices;
+}
+
+Expr filled(Builder& builder, DType dtype, double value, const Index& rows, const Index& cols) {
+  const Expr one = tile::kBits.contains(dtype) ? builder.constant(dtype, static_cast<int64_t>(value))
+                                               : builder.constant(dtype, value);
+  return builder.broadcast(one, rows, cols);
 }
 
 Matrices::Matrices(Builder& builder, const std::string& name, DType dtype, Layout layout,

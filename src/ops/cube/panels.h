@@ -20,6 +20,13 @@ View transposed(View matrices);  ///< the last two dimensions change places
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 
+/// Bytes of a copy that take as long as one product: how launches of products say how large they are.
+inline constexpr double kBytesOfProduct = 0.2;
+
+/// A tile of one number.
+tile::Expr filled(tile::Builder& builder, DType dtype, double value, const tile::Index& rows,
+                  const tile::Index& cols);
+
 /// Matrices of one layout in a buffer of a kernel, the last two of its dimensions.
 class Matrices {
  public:

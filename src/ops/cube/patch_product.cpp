@@ -1,6 +1,7 @@
 #include "ops/cube/patch_product.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,7 +28,6 @@ constexpr int64_t kColumnStride = 144;    ///< of a row of them: rows do not mee
 constexpr int64_t kRowsOfBlock = 96;      ///< about: of patches times a gradient
 constexpr int64_t kRowStride = 272;       ///< of a row of kDepth columns
 constexpr int64_t kBlocks = 8;            ///< least to share among threads
-constexpr double kBytesOfProduct = 0.2;   ///< of a copy that takes as long as one product
 constexpr int64_t kLine = 16;             ///< elements
 
 /// How many of `count` a block has, in multiples of `unit`: about `most`, or fewer, so that there are
@@ -36,10 +36,6 @@ int64_t part_of(int64_t count, int64_t most, int64_t unit, int64_t others) {
   const int64_t parts =
       std::max(ceil_div(count, most), std::min(ceil_div(kBlocks, others), count / (2 * unit)));
   return std::min(most, round_up(ceil_div(count, std::max<int64_t>(1, parts)), unit));
-}
-
-Expr zeros(Builder& builder, DType dtype, const Index& rows, const Index& cols) {
-  return builder.broadcast(builder.constant(dtype, 0.0), rows, cols);
 }
 
 /// Of a tensor of outputs and lines of positions, which neighbours are side by side.
@@ -147,6 +143,47 @@ struct ProductForm {
   bool one_block;  ///< of kDepth products: all of them
 };
 
+/// The sums of a block, over all of `depth`: `copy` puts its part of the patches in place for some of it, and
+/// `left` and `right` give rows and columns of the operands there.
+struct Products {
+  Builder& builder;
+  const ProductForm& form;
+  int sums;  ///< a local buffer
+  Index rows, cols, depth;
+  std::function<void(const Index& first, const Index& count)> copy;
+  std::function<Expr(const Index& row, const Index& rows, const Index& first, const Index& count)> left;
+  std::function<Expr(const Index& col, const Index& cols, const Index& first, const Index& count)> right;
+
+  void add_up() const {
+    if (form.one_block) return add(0, min(kDepth, depth));
+    builder.store(sums, {0, 0}, filled(builder, form.sums, 0, rows, cols));
+    builder.loop(0, depth, kDepth, {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
+      add(first, min(kDepth, depth - first));
+      return {};
+    });
+  }
+
+ private:
+  void add(const Index& first, const Index& count) const {
+    copy(first, count);
+    const int64_t step = jit::product_columns(form.sums, kRows);
+    builder.loop(0, cols, step, {}, [&](const Index& col, const auto&) -> std::vector<Expr> {
+      builder.loop(0, rows, kRows, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
+        const Index down = min(kRows, rows - row), across = min(step, cols - col);
+        const Expr products = builder.op(tile::Opcode::kMatmul,
+                                         {left(row, down, first, count), right(col, across, first, count),
+                                          filled(builder, form.sums, 0, down, across)});
+        if (form.one_block)
+          builder.store(sums, {row, col}, products);
+        else
+          builder.accumulate(sums, {row, col}, products);
+        return {};
+      });
+      return {};
+    });
+  }
+};
+
 /// A block has some outputs at some columns of the patches.
 tile::Kernel product_kernel(const PatchProduct& call, const ProductForm& form) {
   Builder builder("Convolution");
@@ -171,34 +208,21 @@ tile::Kernel product_kernel(const PatchProduct& call, const ProductForm& form) {
   const int columns = builder.local("columns", form.sums, {kDepth, kColumnStride}),
             sums = builder.local("sums", form.sums, {block_outputs, kColumnStride});
 
-  const auto add_products = [&](const Index& first, const Index& count) {
-    patches.copy(columns, group, first, count, first_column, cols);
-    const int64_t step = jit::product_columns(form.sums, kRows);
-    builder.loop(0, cols, step, {}, [&](const Index& col, const auto&) -> std::vector<Expr> {
-      builder.loop(0, rows, kRows, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
-        const Index here = min(kRows, rows - row), across_here = min(step, cols - col);
-        const Expr products = builder.op(
-            tile::Opcode::kMatmul, {builder.load(weight, {group, first_output + row, first}, here, count),
-                                    builder.load(columns, {0, col}, count, across_here),
-                                    zeros(builder, form.sums, here, across_here)});
-        if (form.one_block)
-          builder.store(sums, {row, col}, products);
-        else
-          builder.accumulate(sums, {row, col}, products);
-        return {};
-      });
-      return {};
-    });
-  };
-  if (form.one_block) {
-    add_products(0, min(kDepth, depth));
-  } else {
-    builder.store(sums, {0, 0}, zeros(builder, form.sums, rows, cols));
-    builder.loop(0, depth, kDepth, {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
-      add_products(first, min(kDepth, depth - first));
-      return {};
-    });
-  }
+  Products{.builder = builder,
+           .form = form,
+           .sums = sums,
+           .rows = rows,
+           .cols = cols,
+           .depth = depth,
+           .copy = [&](auto& first,
+                       auto& count) { patches.copy(columns, group, first, count, first_column, cols); },
+           .left =
+               [&](auto& row, auto& down, auto& first, auto& count) {
+                 return builder.load(weight, {group, first_output + row, first}, down, count);
+               },
+           .right = [&](auto& col, auto& across_here, auto&,
+                        auto& count) { return builder.load(columns, {0, col}, count, across_here); }}
+      .add_up();
   lines.for_each(
       first_column, cols, [&](const Lines::AtLine& at, const Index& positions, const Index& before) {
         Expr result = builder.load(sums, {0, before}, rows, positions);
@@ -226,9 +250,7 @@ tile::Kernel correlation_kernel(const PatchCorrelation& call, const ProductForm&
               first_output = Index::block() % across * block_outputs;
   const Index rows = min(block_rows, all_rows - first_row), cols = min(block_outputs, outputs - first_output);
   const int64_t step = jit::product_columns(form.sums, kRows);
-  const int panels =
-      builder.buffer("gradient", form.sums, {patches.groups(), ceil_div(outputs, Index(step)), total, step},
-                     {std::nullopt, std::nullopt, step, 1});
+  const int panels = panel_buffer(builder, "gradient", form.sums, {patches.groups()}, total, outputs, step);
   const int out = builder.buffer(
       "out", call.out.dtype,
       {patches.groups(), patches.taps(0), patches.taps(1), patches.taps(2), outputs, patches.channels()},
@@ -237,34 +259,21 @@ tile::Kernel correlation_kernel(const PatchCorrelation& call, const ProductForm&
   const int part = builder.local("part", form.sums, {block_rows, kRowStride}),
             sums = builder.local("sums", form.sums, {block_rows, block_outputs});
 
-  const auto add_products = [&](const Index& first, const Index& count) {
-    patches.copy(part, group, first_row, rows, first, count);
-    builder.loop(0, cols, step, {}, [&](const Index& col, const auto&) -> std::vector<Expr> {
-      builder.loop(0, rows, kRows, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
-        const Index here = min(kRows, rows - row), across_here = min(step, cols - col);
-        const Expr products = builder.op(
-            tile::Opcode::kMatmul,
-            {builder.load(part, {row, 0}, here, count),
-             builder.load(panels, {group, (first_output + col) / step, first, 0}, count, across_here),
-             zeros(builder, form.sums, here, across_here)});
-        if (form.one_block)
-          builder.store(sums, {row, col}, products);
-        else
-          builder.accumulate(sums, {row, col}, products);
-        return {};
-      });
-      return {};
-    });
-  };
-  if (form.one_block) {
-    add_products(0, min(kDepth, total));
-  } else {
-    builder.store(sums, {0, 0}, zeros(builder, form.sums, rows, cols));
-    builder.loop(0, total, kDepth, {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
-      add_products(first, min(kDepth, total - first));
-      return {};
-    });
-  }
+  Products{
+      .builder = builder,
+      .form = form,
+      .sums = sums,
+      .rows = rows,
+      .cols = cols,
+      .depth = total,
+      .copy = [&](auto& first, auto& count) { patches.copy(part, group, first_row, rows, first, count); },
+      .left = [&](auto& row, auto& here, auto&,
+                  auto& count) { return builder.load(part, {row, 0}, here, count); },
+      .right =
+          [&](auto& col, auto& here, auto& first, auto& count) {
+            return builder.load(panels, {group, (first_output + col) / step, first, 0}, count, here);
+          }}
+      .add_up();
   for_each_line(builder, patches.channels(), first_row, rows,
                 [&](const Index& tap, const Index& channel, const Index& channels, const Index& before) {
                   const Index x = tap % patches.taps(2), y = tap / patches.taps(2) % patches.taps(1),
@@ -290,8 +299,7 @@ tile::Kernel panels_kernel(const PatchCorrelation& call, DType sums) {
               cols = min(columns, outputs - panel * columns);
   Lines lines(builder, patches, outputs);
   const size_t gradient = lines.declare("gradient", call.gradient);
-  const int to = builder.buffer("panels", sums, {patches.groups(), count, total, columns},
-                                {std::nullopt, std::nullopt, columns, 1}),
+  const int to = panel_buffer(builder, "panels", sums, {patches.groups()}, total, outputs, columns),
             local = builder.local("panel", sums, {kDepth, columns});
   lines.for_each(first, here, [&](const Lines::AtLine& at, const Index& positions, const Index& before) {
     builder.store(local, {before, 0},
