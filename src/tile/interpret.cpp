@@ -241,7 +241,8 @@ class Interpreter {
         const auto at = static_cast<size_t>(d);
         const auto* value = std::get_if<Value>(&instruction.places[at]);
         const int64_t along = d == rank - 1 ? c : d == rank - 2 ? r : 0;
-        const int64_t position = value != nullptr ? integer(tile(*value), r, c) : starts[at] + along;
+        const int64_t position =
+            value != nullptr ? integer(tile(*value), r, c) : lane::add(starts[at], along);
         if (position < 0 || position >= sizes[at])
           raise_fault(kernel_, arguments_, {instruction.buffer, d, position});
         offset += position * argument.strides[at];

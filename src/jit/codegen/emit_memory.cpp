@@ -83,8 +83,8 @@ void KernelEmitter::check(Access& access, const Instruction& instruction, int d,
                           const Cursor& at) {
   llvm::Value* size = index(access.buffer->sizes[static_cast<size_t>(d)]);
   llvm::Value* count = at.active != nullptr ? at.active : i64(at.lanes);
-  llvm::Value* end = b.CreateAdd(position, count);
-  llvm::Value* inside = b.CreateAnd(b.CreateICmpSGE(position, i64(0)), b.CreateICmpSLE(end, size));
+  llvm::Value* last = b.CreateSub(size, count);  // position + count could wrap
+  llvm::Value* inside = b.CreateAnd(b.CreateICmpSGE(position, i64(0)), b.CreateICmpSLE(position, last));
   when(b.CreateNot(inside), [&] {
     fault(instruction.buffer, d,
           b.CreateSelect(b.CreateICmpSLT(position, i64(0)), position,

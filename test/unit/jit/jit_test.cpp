@@ -5,6 +5,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -141,6 +142,35 @@ TEST_F(JitKernels, PositionsOutOfRangeAreNamedAndTheOthersDone) {
   EXPECT_TRUE(std::equal(y.begin() + 120, y.end(), x.begin()));
   EXPECT_EQ(z[0], x[80]);
   EXPECT_EQ(z[3], x[0]);
+}
+
+TEST_F(JitKernels, PositionsAtTheEndsOfTheirTypeAreOutOfRange) {
+  const auto kernels = parse(R"(
+    kernel @read_rows(%x: f32[?n, ?c], %i: i64[1], %y: f32[1, ?c]) grid(1) {
+      %k = load %i[0] : i64
+      store %y[0, 0], (load %x[%k, 0] : tile<1 x ?c, f32>)
+    }
+    kernel @read_columns(%x: f32[?n, ?c], %i: i64[1], %y: f32[1, ?c]) grid(1) {
+      %k = load %i[0] : i64
+      store %y[0, 0], (load %x[0, %k] : tile<1 x ?c, f32>)
+    }
+    kernel @write_columns(%x: f32[?n, ?c], %i: i64[1], %y: f32[1, ?c]) grid(1) {
+      %k = load %i[0] : i64
+      store %x[0, %k], (load %x[0, 0] : tile<1 x ?c, f32>)
+    }
+    kernel @add_rows(%x: f32[?n, ?c], %i: i64[1], %y: f32[1, ?c]) grid(1) {
+      %k = load %i[0] : i64
+      accumulate %x[%k, 0], (load %x[0, 0] : tile<1 x ?c, f32>)
+    })");
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
+  const std::vector<float> whole = wave(3 * 40);
+  for (const auto& kernel : kernels)
+    for (int64_t position : {kMost, kMost - 1, kMost - 8, kMost - 40, kLeast, kLeast + 40}) {
+      auto x = whole, y = whole;
+      const Arguments arguments = {{3, 40}, {{x.data(), {40, 1}}, {&position, {1}}, {y.data(), {40, 1}}}, {}};
+      EXPECT_THROW(compile(kernel)->run(arguments), Error) << kernel.name << " at " << position;
+      EXPECT_EQ(x, whole);
+    }
 }
 
 TEST_F(JitKernels, WritesNothingBesideItsTile) {
