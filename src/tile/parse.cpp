@@ -116,9 +116,23 @@ class Parser {
     return type;
   }
 
+  // What would take more of the stack than there is, here or where the result is walked through.
+  static constexpr int kDeepest = 50, kMostOperators = 200;
+  template <class Function>
+  auto nested(const Function& function) {
+    if (depth_ == kDeepest) fail("brackets and loops are nested deeper than ", kDeepest);
+    ++depth_;
+    auto result = function();
+    --depth_;
+    return result;
+  }
+  void count_operator(int& operators) {
+    if (++operators > kMostOperators) fail("an index has more than ", kMostOperators, " operators in a row");
+  }
+
   Index index() {
     Index left = product();
-    while (true) {
+    for (int operators = 0;; count_operator(operators)) {
       if (accept("+"))
         left = left + product();
       else if (accept("-"))
@@ -129,7 +143,7 @@ class Parser {
   }
   Index product() {
     Index left = atom();
-    while (true) {
+    for (int operators = 0;; count_operator(operators)) {
       if (accept("*"))
         left = left * atom();
       else if (!peek("//") && accept("/"))
@@ -143,7 +157,7 @@ class Parser {
   Index atom() {
     if (const auto number = accept_integer()) return *number;
     if (accept("(")) {
-      const Index inner = index();
+      const Index inner = nested([this] { return index(); });
       expect(")");
       return inner;
     }
@@ -170,16 +184,16 @@ class Parser {
       expect(")");
       return ceil_div(above, below);
     }
-    const Index a = index();
+    const Index a = nested([this] { return index(); });
     expect(",");
-    const Index b = index();
+    const Index b = nested([this] { return index(); });
     expect(")");
     return function == "min" ? min(a, b) : max(a, b);
   }
   /// What stands before the division in `ceil(a / b)`; sums are put in parentheses there.
   Index product_without_division() {
-    Index left = atom();
-    while (accept("*")) left = left * atom();
+    Index left = nested([this] { return atom(); });
+    for (int operators = 0; accept("*"); count_operator(operators)) left = left * atom();
     return left;
   }
   Index size(const std::string& name) {
@@ -219,7 +233,7 @@ class Parser {
   /// A value: its name, a constant such as f32(0.5), or an operation in parentheses.
   Value operand() {
     if (accept("(")) {
-      Instruction inner = instruction({""});
+      Instruction inner = nested([this] { return instruction({""}); });
       expect(")");
       const Value value = inner.results.at(0);
       body_->instructions.push_back(std::move(inner));
@@ -328,7 +342,10 @@ class Parser {
       } while (accept(","));
     if (!instruction.operands.empty()) expect(")");
     Body* outer = std::exchange(body_, &inner);
-    statements();
+    nested([this] {
+      statements();
+      return true;
+    });
     body_ = outer;
     names_ = outer_names;
     counters_.erase(name);
@@ -453,6 +470,7 @@ class Parser {
 
   std::string_view text_;
   size_t at_ = 0;
+  int depth_ = 0;  ///< of brackets and loops
   Kernel kernel_;
   Body* body_ = nullptr;
   std::map<std::string, Value> names_;

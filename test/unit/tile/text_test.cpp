@@ -177,6 +177,34 @@ TEST(TileText, HasLocalBuffers) {
   EXPECT_THROW(verify(apart), Error);
 }
 
+std::string repeated(std::string_view text, int times) {
+  std::string whole;
+  for (int i = 0; i < times; ++i) whole += text;
+  return whole;
+}
+
+TEST(TileText, RejectsWhatWouldTakeMoreStackThanThereIs) {
+  const std::string head = "kernel @f(%x: f32[?n]) grid(1) {\n  %a = load %x[0] : tile<1 x ?n, f32>\n";
+  const auto message_of_body = [&](const std::string& body) { return message_of(head + body + "\n}"); };
+  constexpr int kMany = 50000;
+  EXPECT_NE(message_of_body("store %x[" + repeated("(", kMany) + "0" + repeated(")", kMany) + "], %a")
+                .find("line 3, column 61: brackets and loops are nested deeper than 50"),
+            std::string::npos);
+  EXPECT_NE(message_of_body("store %x[0], " + repeated("(add %a, ", kMany) + "%a" + repeated(")", kMany))
+                .find("deeper than 50"),
+            std::string::npos);
+  EXPECT_NE(message_of_body("store %x[" + repeated("min(0, ", kMany)).find("deeper than 50"),
+            std::string::npos);
+  EXPECT_NE(message_of_body("store %x[" + repeated("ceil(", kMany)).find("deeper than 50"),
+            std::string::npos);
+  std::string loops;
+  for (int i = 0; i < kMany; ++i) loops += "loop i" + std::to_string(i) + " = 0 to 1 {\n";
+  EXPECT_NE(message_of_body(loops).find("deeper than 50"), std::string::npos);
+  EXPECT_NE(message_of_body("store %x[?n" + repeated(" + ?n", kMany) + "], %a")
+                .find("an index has more than 200 operators in a row"),
+            std::string::npos);
+}
+
 TEST(TileText, RejectsBrokenText) {
   EXPECT_NE(message_of("kernel").find("line 1, column 7: '@' is expected"), std::string::npos);
   EXPECT_NE(message_of("kernel @f(").find("'%' is expected"), std::string::npos);
