@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tile/lane.h"
+#include "tile/math_f64.h"
 #include "tile/opcode.h"
 #include "tile/reduce.h"
 
@@ -25,10 +26,10 @@ using Unary = double (*)(double);
 using Binary = double (*)(double, double);
 
 const RuntimeFunction kRuntimeFunctions[] = {
-#define ANYNPU_FUNCTION(opcode, name) {#name, address_of(static_cast<Unary>(::name))},
+#define ANYNPU_FUNCTION(opcode, name) {#name, address_of(static_cast<Unary>(tile::f64::name))},
     ANYNPU_TILE_UNARY_FUNCTIONS(ANYNPU_FUNCTION)
 #undef ANYNPU_FUNCTION
-#define ANYNPU_FUNCTION(opcode, name) {#name, address_of(static_cast<Binary>(::name))},
+#define ANYNPU_FUNCTION(opcode, name) {#name, address_of(static_cast<Binary>(tile::f64::name))},
         ANYNPU_TILE_BINARY_FUNCTIONS(ANYNPU_FUNCTION)
 #undef ANYNPU_FUNCTION
             {"fmod", address_of(static_cast<Binary>(::fmod))},

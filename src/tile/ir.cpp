@@ -75,6 +75,7 @@ constexpr OpcodeInfo kOpcodeTable[] = {
     unary(Opcode::kAtanh, "atanh", kFloats),
     unary(Opcode::kErf, "erf", kFloats),
     unary(Opcode::kErfc, "erfc", kFloats),
+    unary(Opcode::kNdtr, "ndtr", kFloats),
     special(Opcode::kCast, "cast", 1),
     special(Opcode::kBitcast, "bitcast", 1),
 

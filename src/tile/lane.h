@@ -12,6 +12,7 @@
 
 #include "tile/dtype.h"
 #include "tile/math.h"
+#include "tile/math_f64.h"
 #include "tile/opcode.h"
 
 namespace anynpu::tile {
@@ -233,7 +234,7 @@ T unary_float(Opcode opcode, T a) {
     if constexpr (std::is_same_v<T, float>) \
       return math::name(a);                 \
     else                                    \
-      return std::name(a);
+      return f64::name(a);
       ANYNPU_TILE_UNARY_FUNCTIONS(ANYNPU_CASE)
 #undef ANYNPU_CASE
     default:
@@ -291,7 +292,7 @@ T binary(Opcode opcode, T a, T b) {
     if constexpr (std::is_same_v<T, float>) \
       return math::name(a, b);              \
     else                                    \
-      return std::name(a, b);               \
+      return f64::name(a, b);               \
   }
     ANYNPU_TILE_BINARY_FUNCTIONS(ANYNPU_IF)
 #undef ANYNPU_IF

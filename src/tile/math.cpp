@@ -1,5 +1,7 @@
 #include "tile/math.h"
 
+#include "tile/math_f64.h"
+
 // float is a lane value, and every function compiles for it.
 namespace anynpu::tile::math {
 
@@ -26,7 +28,19 @@ template float acosh(float);
 template float atanh(float);
 template float erf(float);
 template float erfc(float);
+template float ndtr(float);
 template float pow(float, float);
 template float atan2(float, float);
 
 }  // namespace anynpu::tile::math
+
+namespace anynpu::tile::f64 {
+
+/// A rounded argument u + d of erfc would count in the tail: erfc(u + d) is erfc(u) (1 - 2 u d) for large u.
+double ndtr(double x) {
+  constexpr double kInvSqrt2 = 0x1.6a09e667f3bcdp-1, kInvSqrt2Low = -0x1.bdd3413b26456p-55;
+  const double u = -x * kInvSqrt2, d = std::fma(-x, kInvSqrt2, -u) - x * kInvSqrt2Low;
+  return 0.5 * erfc(u) * (u > 0 && u < 30 ? 1 - 2 * u * d : 1);
+}
+
+}  // namespace anynpu::tile::f64

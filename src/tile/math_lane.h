@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace anynpu::tile::math {
 
@@ -113,14 +116,34 @@ concept LaneValue = LaneFloat<V> && LaneFloat<Wide<V>> && std::same_as<Mask<V>, 
 
 // What follows from them.
 
-/// c0 + x * (c1 + x * (c2 + ...)): Horner's scheme, each step one fma.
-template <class T>
-T polynomial(T /*x*/, double c0) {
-  return T(c0);
+/// c[0] + c[1] x + c[2] x^2 + ..., by fma alone: neighbours are joined to coefficients of a polynomial in x^2
+/// (Estrin's scheme), so that few steps wait for each other, or c[0] is split off (Horner's), where that
+/// takes no more of them.
+template <class T, size_t n>
+T polynomial(T x, const std::array<T, n>& c) {
+  if constexpr (n == 1) {
+    return c[0];
+  } else if constexpr (std::has_single_bit(n - 1)) {
+    const auto rest = [&]<size_t... i>(std::index_sequence<i...>) {
+      return std::array{c[i + 1]...};
+    }(std::make_index_sequence<n - 1>());
+    return fma(polynomial(x, rest), x, c[0]);
+  } else {
+    const auto pair = [&](size_t i) { return i + 1 < n ? fma(c[i + 1], x, c[i]) : c[i]; };
+    const auto pairs = [&]<size_t... i>(std::index_sequence<i...>) {
+      return std::array{pair(2 * i)...};
+    }(std::make_index_sequence<(n + 1) / 2>());
+    return polynomial(x * x, pairs);
+  }
 }
+
+/// c0 comes last, so that where it dominates there is one rounding.
 template <class T, class... Rest>
 T polynomial(T x, double c0, Rest... rest) {
-  return fma(polynomial(x, rest...), x, T(c0));
+  if constexpr (sizeof...(rest) == 0)
+    return T(c0);
+  else
+    return fma(polynomial(x, std::array{T(rest)...}), x, T(c0));
 }
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -43,6 +43,7 @@ enum class Opcode : uint8_t {
   kAtanh,
   kErf,
   kErfc,
+  kNdtr,
   kCast,
   kBitcast,
   // Two.
@@ -101,13 +102,14 @@ enum class Opcode : uint8_t {
 constexpr int kOpcodes = static_cast<int>(Opcode::kYield) + 1;
 
 /// The transcendental operations of one operand, and of two, with their names: in tile/math.h for f32, and in
-/// libm for f64.
-#define ANYNPU_TILE_UNARY_FUNCTIONS(each)                                                                   \
+/// tile/math_f64.h, most of them libm's.
+#define ANYNPU_TILE_LIBM_FUNCTIONS(each)                                                                    \
   each(kExp, exp) each(kExp2, exp2) each(kExpm1, expm1) each(kLog, log) each(kLog2, log2)                   \
       each(kLog10, log10) each(kLog1p, log1p) each(kSin, sin) each(kCos, cos) each(kTan, tan)               \
           each(kAsin, asin) each(kAcos, acos) each(kAtan, atan) each(kSinh, sinh) each(kCosh, cosh)         \
               each(kTanh, tanh) each(kAsinh, asinh) each(kAcosh, acosh) each(kAtanh, atanh) each(kErf, erf) \
                   each(kErfc, erfc)
+#define ANYNPU_TILE_UNARY_FUNCTIONS(each) ANYNPU_TILE_LIBM_FUNCTIONS(each) each(kNdtr, ndtr)
 #define ANYNPU_TILE_BINARY_FUNCTIONS(each) each(kPow, pow) each(kAtan2, atan2)
 
 }  // namespace anynpu::tile

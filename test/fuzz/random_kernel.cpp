@@ -119,7 +119,7 @@ void Generator::operate(bool loops) {
 }
 
 Opcode Generator::any_unary() {
-  return static_cast<Opcode>(between(static_cast<int>(Opcode::kNeg), static_cast<int>(Opcode::kErfc)));
+  return static_cast<Opcode>(between(static_cast<int>(Opcode::kNeg), static_cast<int>(Opcode::kNdtr)));
 }
 Opcode Generator::any_binary() {
   return static_cast<Opcode>(between(static_cast<int>(Opcode::kAdd), static_cast<int>(Opcode::kGe)));

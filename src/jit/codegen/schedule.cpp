@@ -23,7 +23,7 @@ constexpr int kCheap = 8;  // up to this, computing again beats memory
 
 /// About how many instructions an element takes.
 int cost_of(Opcode opcode) {
-  if (opcode >= Opcode::kExp && opcode <= Opcode::kErfc) return 12;
+  if (opcode >= Opcode::kExp && opcode <= Opcode::kNdtr) return 12;
   switch (opcode) {
     case Opcode::kPow:
     case Opcode::kAtan2:
