@@ -260,10 +260,9 @@ llvm::Value* Elements::to_bfloat16(llvm::Value* value) {
   const auto word = [&](uint64_t bits) { return llvm::ConstantInt::get(words, bits); };
   llvm::Value* bits = b.CreateBitCast(value, words);
   llvm::Value* odd = b.CreateAnd(b.CreateLShr(bits, 16), word(1));
-  llvm::Value* rounded = b.CreateLShr(b.CreateAdd(b.CreateAdd(bits, word(0x7fff)), odd), 16);
-  llvm::Value* nan = b.CreateOr(b.CreateLShr(bits, 16), word(0x40));
-  return b.CreateTrunc(b.CreateSelect(b.CreateFCmpUNO(value, value), nan, rounded),
-                       type(DType::kBF16, lanes));
+  llvm::Value* rounded = b.CreateAdd(b.CreateAdd(bits, word(0x7fff)), odd);
+  llvm::Value* ones_of_nan = b.CreateSExt(b.CreateFCmpUNO(value, value), words);  // a NaN of all ones
+  return b.CreateTrunc(b.CreateLShr(b.CreateOr(rounded, ones_of_nan), 16), type(DType::kBF16, lanes));
 }
 
 llvm::Value* Elements::to_integer(llvm::Value* value, DType to) {

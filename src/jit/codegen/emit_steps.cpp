@@ -333,18 +333,20 @@ void KernelEmitter::whole_columns(const ColumnLoop& loop, llvm::Value* r, llvm::
   };
   const bool masks =
       std::ranges::all_of(kernel_.buffers, [&](const Buffer& buffer) { return target_.masks(buffer.dtype); });
-  llvm::Value* done = b.CreateAnd(cols, i64(-lanes));
-  if (masks && loop.cost >= kDear) {
+  llvm::Value* done = i64(0);
+  if (loop.cost >= kDear) {
     done = b.CreateAnd(cols, i64(-2 * lanes));
     for_range(i64(0), done, 2 * lanes, [&](llvm::Value* c) {
       in_turns([&] { whole(c); }, [&] { whole(b.CreateAdd(c, i64(lanes))); });
     });
-    for_range(done, cols, lanes, [&](llvm::Value* c) {
-      masked(c, b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(cols, c), i64(lanes)));
-    });
-    return;
+    if (masks)
+      return for_range(done, cols, lanes, [&](llvm::Value* c) {
+        masked(c, b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(cols, c), i64(lanes)));
+      });
   }
-  for_range(i64(0), done, lanes, whole);
+  llvm::Value* paired = done;
+  done = b.CreateAnd(cols, i64(-lanes));
+  for_range(paired, done, lanes, whole);
   llvm::Value* left = b.CreateSub(cols, done);
   when(b.CreateICmpSGT(left, i64(0)), [&] { masked(done, left); });
 }

@@ -249,8 +249,7 @@ class KernelEmitter {
 
   void chunk(const ColumnLoop& loop, const Cursor& at);
 
-  /// The columns, `lanes` at a time, or twice as many where they compute much and what is left goes through
-  /// masks; then what is left.
+  /// The columns, `lanes` at a time, or at first twice as many where they compute much; then what is left.
   void whole_columns(const ColumnLoop& loop, llvm::Value* r, llvm::Value* cols);
 
   // Reductions along columns: kReduceLanes running states, in vectors.
