@@ -12,7 +12,7 @@ namespace anynpu::ops {
 template <class A, class V>
 V softmax(const A& along, const V& x) {
   const V e = exp(x - along.max(x));
-  return e / along.sum(e);
+  return e * (1.0 / along.sum(e));
 }
 
 /// y (grad - sum(grad y)), of the result y.
