@@ -292,6 +292,42 @@ def test_wrong_calls_say_what_the_cpu_says(call, message):
         call(i)
 
 
+WITH_NUMBER = {
+    "masked_fill": lambda x, n: x.masked_fill(x > 1, n),
+    "lerp": lambda x, n: torch.lerp(x, x, n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "add": lambda x, n: x + n,
+    "add with alpha": lambda x, n: torch.add(x, x, alpha=n),
+    "in place": lambda x, n: x.mul_(n),
+    "comparison": lambda x, n: x < n,
+    "maximum of a list": lambda x, n: torch._foreach_maximum([x], n),
+    "sum of a list": lambda x, n: torch._foreach_add([x], n),
+    "addmm with alpha": lambda x, n: torch.addmm(x, x, x, alpha=n),
+    "baddbmm with beta": lambda x, n: torch.baddbmm(x[None], x[None], x[None], beta=n),
+}
+
+
+@pytest.mark.parametrize("number", [1e39, -1e300, 2**40, -(2**63), 2**63, 2**64 - 1, float("inf"), -3, 2.5])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.uint8, torch.int64], ids=str
+)
+@pytest.mark.parametrize("name", WITH_NUMBER)
+def test_numbers_out_of_range_are_treated_as_on_the_cpu(name, dtype, number):
+    def outcome(device):
+        x = torch.tensor([[1, 2], [1, 3]], device=device).to(dtype)
+        try:
+            result = WITH_NUMBER[name](x, number)
+        except RuntimeError as error:
+            return str(error)
+        return (result if torch.is_tensor(result) else result[0]).cpu()
+
+    ours, expected = outcome("npu"), outcome("cpu")
+    if isinstance(expected, str):
+        assert ours == expected
+    else:
+        torch.testing.assert_close(ours, expected, equal_nan=True)
+
+
 LINES = {
     "softmax": torch.softmax,
     "log_softmax": torch.log_softmax,

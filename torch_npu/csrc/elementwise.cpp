@@ -25,16 +25,6 @@ std::span<const T> span_of(at::ArrayRef<T> array) {
   return {array.data(), array.size()};
 }
 
-/// `number` in the type that is computed with. Nothing where PyTorch refuses that, or warns.
-std::optional<Literal> literal_of(const c10::Scalar& number, DType common) {
-  const DType compute = anynpu::ops::compute_type(common);
-  if (number.isBoolean() != (common == DType::kBool) || number.isComplex()) return std::nullopt;
-  if (!anynpu::tile::kBits.contains(compute)) return Literal(number.toDouble());
-  if (number.isFloatingPoint()) return std::nullopt;
-  const int64_t integer = number.toLong();
-  return anynpu::ops::holds(compute, integer) ? std::optional(Literal(integer)) : std::nullopt;
-}
-
 /// The element of a CPU tensor of one, in the type that is computed with.
 Literal number_in(const Tensor& tensor, DType compute) {
   const c10::Scalar number = at::native::_local_scalar_dense_cpu(tensor);
@@ -66,6 +56,15 @@ bool has_kernels(const Elementwise& op, at::ArrayRef<Tensor> operands, DType com
     return operand.unsafeGetTensorImpl()->is_wrapped_number();
   });
   return op.dtypes.contains(common) && (!number || op.with_number.contains(common));
+}
+
+/// Numbers among the operands that their type does not hold are PyTorch's: whether it wraps them around or
+/// refuses them depends on the operator.
+bool holds_numbers(at::ArrayRef<Tensor> operands, DType common) {
+  return std::all_of(operands.begin(), operands.end(), [&](const Tensor& operand) {
+    return !operand.unsafeGetTensorImpl()->is_wrapped_number() ||
+           in_range(at::native::_local_scalar_dense_cpu(operand), common);
+  });
 }
 
 /// A value without dimensions that is converted to `common` without PyTorch's checks of its range having
@@ -131,7 +130,7 @@ bool ElementwisePlan::make(const Elementwise& op, const Arguments& arguments) {
   const auto type = common_type(op, arguments.operands);
   const auto common = type ? dtype_of(*type) : std::nullopt;
   if (!common || !has_kernels(op, arguments.operands, *common) ||
-      !accepts_others(op, arguments.operands, *common))
+      !holds_numbers(arguments.operands, *common) || !accepts_others(op, arguments.operands, *common))
     return false;
   for (const Tensor& result : arguments.results)
     if (!accepts_result(op, result, *type)) return false;

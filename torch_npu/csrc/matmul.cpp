@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "torch_npu/csrc/dtypes.h"
@@ -26,8 +27,15 @@ bool is_computed(const Tensor& left, const Tensor& right) {
 /// What is added to a product: `beta` times a tensor that is broadcast to it, and the factor of the product.
 struct Added {
   Tensor tensor;
-  double beta, alpha;
+  c10::Scalar beta, alpha;
 };
+
+/// `number` as a factor of a product of such matrices; nothing where PyTorch is to refuse it.
+std::optional<double> factor(const c10::Scalar& number, const Tensor& matrix) {
+  const auto literal = literal_of(number, *dtype_of(matrix.scalar_type()));
+  if (!literal) return std::nullopt;
+  return std::visit([](auto value) { return static_cast<double>(value); }, *literal);
+}
 
 /// Of two tensors of `rank` dimensions: matrices, or batches of them. Nothing where PyTorch is to refuse
 /// them.
@@ -39,9 +47,13 @@ Results product(int64_t rank, const Tensor& left, const Tensor& right, const Ten
   c10::SmallVector<int64_t, 3> sizes(left.sizes().begin(), left.sizes().end());
   sizes.back() = right.size(-1);
   std::vector<Tensor> operands = {left, right};
+  std::optional<double> beta, alpha;
   if (added) {
     const Tensor& tensor = added->tensor;
-    if (!is_computed(left, tensor) || !at::is_expandable_to(tensor.sizes(), sizes)) return std::nullopt;
+    beta = factor(added->beta, left);
+    alpha = factor(added->alpha, left);
+    if (!beta || !alpha || !is_computed(left, tensor) || !at::is_expandable_to(tensor.sizes(), sizes))
+      return std::nullopt;
     const bool is_out = out != nullptr && out->is_same(tensor);
     if (!is_out) operands.push_back(tensor);
   }
@@ -50,8 +62,8 @@ Results product(int64_t rank, const Tensor& left, const Tensor& right, const Ten
   Matmul call = {view_of(left), view_of(right), view_of(result)};
   if (added) {
     call.added = view_of(added->tensor);
-    call.beta = added->beta;
-    call.alpha = added->alpha;
+    call.beta = *beta;
+    call.alpha = *alpha;
   }
   Temporaries temporaries(left);
   enqueue_native(npu_call([&] { return prepare(call, temporaries.take()); }), result, counter);
@@ -74,9 +86,7 @@ Results of_three(Arguments arguments, OpCounter& counter) {
   const Tensor* out = writes == Writes::kSelf  ? &self
                       : writes == Writes::kOut ? &arguments[5].toTensor()
                                                : nullptr;
-  const c10::Scalar beta = arguments[3].toScalar(), alpha = arguments[4].toScalar();
-  if (beta.isComplex() || alpha.isComplex()) return std::nullopt;
-  const Added added = {self, beta.toDouble(), alpha.toDouble()};
+  const Added added = {self, arguments[3].toScalar(), arguments[4].toScalar()};
   return product(rank, arguments[1].toTensor(), arguments[2].toTensor(), out, added, counter);
 }
 

@@ -2,12 +2,15 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/overflows.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
+#include "ops/operand.h"
 #include "torch_npu/csrc/alias.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/fallback.h"
@@ -69,6 +72,31 @@ anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype) {
           const_cast<void*>(tensor.const_data_ptr()),
           {tensor.sizes().begin(), tensor.sizes().end()},
           {tensor.strides().begin(), tensor.strides().end()}};
+}
+
+bool in_range(const c10::Scalar& number, anynpu::tile::DType common) {
+  if (number.isComplex() || number.type() == c10::ScalarType::UInt64) return false;  // kernels take no such
+  return anynpu::tile::visit(anynpu::ops::compute_type(common), [&]<class T>(std::type_identity<T>) {
+    if constexpr (!std::is_arithmetic_v<T>)
+      return false;  // no type to compute with
+    else
+      return number.isFloatingPoint() ? !c10::overflows<T>(number.toDouble())
+                                      : !c10::overflows<T>(number.toLong());
+  });
+}
+
+std::optional<anynpu::tile::Literal> literal_of(const c10::Scalar& number, anynpu::tile::DType common) {
+  using anynpu::tile::DType;
+  using anynpu::tile::Literal;
+  const DType compute = anynpu::ops::compute_type(common);
+  const bool floats = !anynpu::tile::kBits.contains(compute);
+  if (number.isBoolean() != (common == DType::kBool) || (number.isFloatingPoint() && !floats) ||
+      !in_range(number, common))
+    return std::nullopt;
+  return anynpu::tile::visit(compute, [&]<class T>(std::type_identity<T>) -> Literal {
+    if constexpr (std::is_integral_v<T>) return int64_t{static_cast<T>(number.toLong())};
+    return number.toDouble();
+  });
 }
 
 anynpu::ops::TakeMemory Temporaries::take() {

@@ -14,6 +14,7 @@
 
 #include "ops/iteration.h"
 #include "ops/launch.h"
+#include "tile/builder.h"
 #include "torch_npu/csrc/counters.h"
 
 namespace torch_npu {
@@ -52,6 +53,12 @@ void enqueue_native(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter&
 /// one. It has an address even where it has no elements.
 anynpu::ops::View view_of(const at::Tensor& tensor);
 anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype);
+
+/// Whether `number` is in the range of the type that elements of type `common` are computed in; negative ones
+/// are in that of u8, as in PyTorch.
+bool in_range(const c10::Scalar& number, anynpu::tile::DType common);
+/// `number` in that type; nothing where PyTorch refuses the conversion, or warns.
+std::optional<anynpu::tile::Literal> literal_of(const c10::Scalar& number, anynpu::tile::DType common);
 
 /// Device memory that a call uses besides its tensors: given back in the order of the stream.
 class Temporaries {
