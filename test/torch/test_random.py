@@ -176,6 +176,14 @@ def test_a_state_is_seed_and_offset():
         torch.npu.set_rng_state(torch.zeros(16))
 
 
+@pytest.mark.parametrize("name", ["uniform_", "bernoulli_", "normal_", "random_"])
+def test_a_generator_of_npu_draws_for_no_other_device(name):
+    with pytest.raises(
+        RuntimeError, match="expected the arguments to be on an npu device, but they are on cpu"
+    ):
+        getattr(torch.ones(2), name)(generator=torch.Generator("npu"))
+
+
 def test_offsets():
     torch.npu.manual_seed(5)
     drawn = [torch.rand(size, device="npu") for size in (1, 100, 3)]

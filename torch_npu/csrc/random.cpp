@@ -27,9 +27,10 @@ using anynpu::tile::Literal;
 using at::Tensor;
 using c10::IValue;
 
+/// A generator of npu brings tensors of other devices here too.
 bool is_computed(const Tensor& tensor) {
   const auto dtype = dtype_of(tensor.scalar_type());
-  return dtype && anynpu::ops::kAllFloats.contains(*dtype);
+  return tensor.is_privateuseone() && dtype && anynpu::ops::kAllFloats.contains(*dtype);
 }
 
 /// Of tensors that have the same strides, and no gaps: the results, then the operands.
