@@ -55,8 +55,9 @@ void Launch::raise_fault(const tile::Fault& fault) const {
   const auto& sizes = kernel.buffer(fault.buffer).sizes;
   const int64_t size = sizes[static_cast<size_t>(fault.dimension)].evaluate(
       [&](const tile::Index& leaf) { return arguments_.words()[leaf.value()]; });
+  const std::string accepted = size == 0 ? "none is" : concat("0 to ", size - 1, " are");
   raise(ErrorCode::kInvalidArgument, kernel.name, ": index ", fault.position,
-        " is out of range of a dimension of size ", size, "; 0 to ", size - 1, " are accepted");
+        " is out of range of a dimension of size ", size, "; ", accepted, " accepted");
 }
 
 void Launch::run(int64_t first, int64_t last) const {

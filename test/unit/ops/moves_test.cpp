@@ -140,6 +140,19 @@ TEST(Indexing, ABadIndexIsNamedAndTheOthersAreDone) {
   EXPECT_EQ(y[2], 1);
 }
 
+TEST(Indexing, OfNoPositionsNoneIsAccepted) {
+  float y[] = {0};
+  int64_t index[] = {0};
+  const IndexingCall call = {indexing_op("Gather"), 0, contiguous(DType::kF32, y, {0}),
+                             contiguous(DType::kI64, index, {1}), contiguous(DType::kF32, y, {1})};
+  try {
+    prepare(call).run(1);
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "Gather: index 0 is out of range of a dimension of size 0; none is accepted");
+  }
+}
+
 TEST(Random, EachElementHasItsWordOfPhiloxWhateverTheBlocks) {
   for (const int64_t count : {1, 3, 4, 7, 30003}) {
     std::vector<float> one(static_cast<size_t>(count)), many(one.size());
