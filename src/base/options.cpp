@@ -24,7 +24,7 @@ Option::Option(const char* name, const char* fallback, const char* help)
 
 std::string Option::text() const {
   const char* value = std::getenv(name_);
-  return value != nullptr ? value : fallback_;
+  return value != nullptr && *value != '\0' ? value : fallback_;
 }
 
 int64_t Option::integer(int64_t least) const {
@@ -53,7 +53,7 @@ bool Option::flag() const {
   for (const char* no : {"", "0", "false", "off", "no"})
     if (value == no) return false;
   raise(ErrorCode::kInvalidArgument, "option ", name_, ": '", value,
-        "' is not one of 0, 1, true, false, on, off");
+        "' is not one of 0, 1, true, false, on, off, yes, no");
 }
 
 std::vector<const Option*> all_options() {

@@ -15,7 +15,7 @@ class Option {
   Option(const Option&) = delete;
 
   const char* name() const { return name_; }
-  const char* fallback() const { return fallback_; }  ///< the value taken when the variable is unset
+  const char* fallback() const { return fallback_; }  ///< taken where the variable is unset or empty
   const char* help() const { return help_; }
 
   /// The variable's text at the time of the call, or the fallback. Callers on a hot path keep the result.

@@ -31,7 +31,7 @@ TEST_F(OptionTest, ReadsNumbersWithSuffixes) {
 }
 
 TEST_F(OptionTest, RefusesWhatIsNoNumberAndSaysWhy) {
-  for (const char* text : {"", "x", "1x", "1KK", "-1", "99999999999999999999", "9000000000G", " "}) {
+  for (const char* text : {"x", "1x", "1KK", "-1", "99999999999999999999", "9000000000G", " "}) {
     set(text);
     try {
       sample.integer();
@@ -43,6 +43,12 @@ TEST_F(OptionTest, RefusesWhatIsNoNumberAndSaysWhy) {
   }
   set("5");
   EXPECT_THROW(sample.integer(6), Error);
+}
+
+TEST_F(OptionTest, EmptyIsUnset) {
+  set("");
+  EXPECT_EQ(sample.text(), sample.fallback());
+  EXPECT_EQ(sample.integer(), 4096);
 }
 
 TEST_F(OptionTest, ReadsFlags) {
