@@ -82,6 +82,12 @@ def test_time_gives_a_line_a_kernel():
         (["run"], PROGRAMS, "kernel @scale takes a size ?n; give --size n=NUMBER"),
         (["run", "--size", "n=x"], PROGRAMS, "--size: 'x' is not a number of 0 or more"),
         (["assembly", "--isa", "neon"], PROGRAMS, "--isa: 'neon' is not one of avx2, avx512"),
+        (
+            ["run", "--size", f"n={2**62}"],
+            PROGRAMS,
+            "@scale: %x has 4.61169e+18 elements; at most 268435456 are",
+        ),
+        (["print", "/tmp"], PROGRAMS, "cannot read /tmp"),
         (["print", "--kernel", "none"], PROGRAMS, "no kernel @none"),
         (["print", "/does/not/exist"], PROGRAMS, "cannot read /does/not/exist"),
         (["print"], "kernel @f(%x: f32[?n]) grid(1) { store %x[0], %a }", "%a"),

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -241,7 +242,7 @@ void take(int option, std::string_view value, Options& options) {
 std::string text_of(const char* file) {
   if (file == nullptr) return {std::istreambuf_iterator<char>(std::cin), {}};
   std::ifstream in(file);
-  refuse_unless(in.good(), "cannot read ", file);
+  refuse_unless(in.good() && !std::filesystem::is_directory(file), "cannot read ", file);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 

@@ -16,6 +16,8 @@
 namespace anynpu::tile {
 namespace {
 
+constexpr int64_t kMostElements = int64_t{1} << 28;  // of a buffer
+
 void collect_written(const Kernel& kernel, const Body& body, std::set<size_t>& written) {
   for (const Instruction& instruction : body.instructions) {
     const bool writes = instruction.opcode == Opcode::kStore || instruction.opcode == Opcode::kAccumulate;
@@ -52,6 +54,10 @@ class Maker {
     for (const Index& size : buffer.sizes)
       sizes.push_back(size.evaluate(
           [&](const Index& leaf) { return workload_.arguments.sizes[static_cast<size_t>(leaf.value())]; }));
+    double elements_in = 1;
+    for (const int64_t size : sizes) elements_in *= static_cast<double>(std::max<int64_t>(size, 1));
+    require(elements_in <= kMostElements, ErrorCode::kInvalidArgument, "kernel @", workload_.kernel.name,
+            ": %", buffer.name, " has ", elements_in, " elements; at most ", kMostElements, " are accepted");
     const auto strides = strides_of(buffer, sizes, may_repeat);
     const bool empty = std::ranges::any_of(sizes, [](int64_t size) { return size <= 0; });
     int64_t count = empty ? 0 : 1;
