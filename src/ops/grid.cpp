@@ -12,6 +12,7 @@ Grid::Grid(Builder& builder, size_t dims, size_t parted) : counts_(dims, 1) {
   Index rest = Index::block(), blocks = 1;
   for (size_t d = 0; d < dims; ++d) {
     const Index part = d < parted ? builder.size(concat("part", d)) : Index(1);
+    parts_.push_back(part);
     const Index along = ceil_div(sizes_[d], part);  // blocks
     firsts_.push_back((d + 1 < dims ? rest % along : rest) * part);
     if (d < parted) counts_[d] = min(part, sizes_[d] - firsts_[d]);

@@ -23,9 +23,10 @@ class Grid {
   const tile::Index& size(size_t dim) const { return sizes_[dim]; }
   const tile::Index& first(size_t dim) const { return firsts_[dim]; }  ///< of the block's places
   const tile::Index& count(size_t dim) const { return counts_[dim]; }  ///< of the block's places
+  const tile::Index& most(size_t dim) const { return parts_[dim]; }  ///< of any block's places: a size, or 1
 
  private:
-  std::vector<tile::Index> sizes_, firsts_, counts_;
+  std::vector<tile::Index> sizes_, firsts_, counts_, parts_;
 };
 
 /// Adds the sizes of such a kernel to its arguments: of all dimensions, none of them 0, and the parts of the

@@ -74,6 +74,9 @@ struct LineCall {
   std::optional<int64_t> stands_for = {};
   /// Lines that lie after each other in the last dimension are parts of one line. The last may be shorter.
   bool parts = false;
+  /// Where there is a number, operands (but those with one element for a line) lie in so many pieces, as long
+  /// as each other, and have before their last stride the one from a piece to the next. Results are short.
+  std::optional<int64_t> pieces = {};
 };
 
 tile::Kernel line_kernel(const LineCall& call);
@@ -84,5 +87,7 @@ Launch prepare(const LineCall& call);
 /// dimensions they are a line of one element.
 Launch prepare(const LineOp& op, DType common, std::vector<View> views, size_t dim,
                std::span<const double> numbers = {});
+/// The same where lines go along the last two dimensions; results are short.
+Launch prepare_in_pieces(const LineOp& op, DType common, std::vector<View> views);
 
 }  // namespace anynpu::ops

@@ -3,6 +3,7 @@
 #include "ops/elementwise.h"
 #include "ops/math/activations.h"
 #include "ops/math/arithmetic.h"
+#include "ops/math/normalizations.h"
 #include "ops/math/optimizers.h"
 #include "ops/rows.h"
 
@@ -292,6 +293,25 @@ const std::vector<Elementwise> kOps = {
      .cancels = true,
      .domain = {-80, 80},
      .aten = "silu_backward"},
+    {.name = "BatchNorm",
+     .doc = "(x - mean) factor weight + bias",
+     .formulas = {formula<5>(ANYNPU_FORMULA(batch_norm), 16)},
+     .dtypes = kAllFloats,
+     .operands = 5,
+     .cancels = true,
+     .domain = {-1, 1}},
+    {.name = "BatchNormBackward",
+     .doc = "the gradient of x where statistics are those of x",
+     .formulas = {formula<7>(ANYNPU_FORMULA(batch_norm_backward), 32)},
+     .dtypes = kAllFloats,
+     .operands = 7,
+     .cancels = true,
+     .domain = {-1, 1}},
+    {.name = "BatchNormInferenceBackward",
+     .doc = "the gradient of x where statistics are given",
+     .formulas = {formula<3>(ANYNPU_FORMULA(batch_norm_inference_backward))},
+     .dtypes = kAllFloats,
+     .operands = 3},
     {.name = "Adam",
      .doc = "one step of Adam or AdamW",
      .formulas = {adam_formula<5, 3>([](const auto&... v) { return adam<Decay::kInGradient>(v...); }),

@@ -58,4 +58,53 @@ std::tuple<V, V> layer_norm_backward_affine(const A& along, const V& grad, const
   return {along.sum(grad * ((x - mean) * factor)), along.sum(grad)};
 }
 
+// Batch normalization. Ioffe and Szegedy 2015, arXiv:1502.03167. Lines are parts of a channel, or its parts,
+// which are equal, as a line.
+
+/// Of a part.
+template <class A, class V>
+std::tuple<V, V> batch_norm_moments(const A& along, const V& x) {
+  const auto [mean, squares] = along.moments(x);
+  return {mean, squares};
+}
+
+/// Of the moments of parts of `size` elements: mean and factor, 1 / sqrt(variance + eps), twice, and the
+/// running mean and variance, of which `rest` stays. The running variance is the unbiased one.
+template <class A, class V>
+std::tuple<V, V, V, V, V, V> batch_norm_statistics(const A& along, const V& means, const V& squares,
+                                                   const V& running_mean, const V& running_variance,
+                                                   const V& size, const V& momentum, const V& rest,
+                                                   const V& eps) {
+  const auto [mean, apart] = along.moments(means);
+  const V all = along.sum(squares) + size * apart, count = size * along.length();
+  const V factor = 1.0 / sqrt(all / count + eps);
+  return {mean,
+          factor,
+          mean,
+          factor,
+          momentum * mean + rest * running_mean,
+          momentum * (all / (count - 1.0)) + rest * running_variance};
+}
+
+/// 1 / sqrt(variance + eps) of each.
+template <class A, class V>
+V batch_norm_factor(const A&, const V& variance, const V& eps) {
+  return 1.0 / sqrt(variance + eps);
+}
+
+/// Of a part: the sums of grad (x - mean), and of grad.
+template <class A, class V>
+std::tuple<V, V> batch_norm_gradients(const A& along, const V& grad, const V& x, const V& mean) {
+  return {along.sum(grad * (x - mean)), along.sum(grad)};
+}
+
+/// Of the sums of parts of `size` elements: what batch_norm_backward() takes off, and the gradients of weight
+/// and bias.
+template <class A, class V>
+std::tuple<V, V, V, V> batch_norm_backward_affine(const A& along, const V& products, const V& sums,
+                                                  const V& factor, const V& size) {
+  const V product = along.sum(products), sum = along.sum(sums), count = size * along.length();
+  return {sum / count, factor * factor * (product / count), product * factor, sum};
+}
+
 }  // namespace anynpu::ops
