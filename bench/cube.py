@@ -1,4 +1,4 @@
-"""Products, convolutions and attention beside PyTorch's CPU; products beside oneDNN, weights packed, too."""
+"""Products, convolutions, their neighbours and attention beside PyTorch's CPU; products beside oneDNN too."""
 
 import argparse
 import functools
@@ -43,8 +43,14 @@ DEPTHWISE = (
     *((192, 28, 192, 3, 1, 2), (192, 28, 192, 3, 2, 1), (384, 14, 384, 3, 1, 4), (576, 14, 576, 3, 1, 2)),
     *((576, 14, 576, 3, 2, 1), (960, 7, 960, 3, 1, 3)),
 )
+# Channels, size, and how often: the batch normalizations of ResNet-50.
+NORMALIZATIONS = (
+    *((64, 112, 1), (64, 56, 6), (256, 56, 4), (128, 56, 1), (128, 28, 7), (512, 28, 5), (256, 28, 1)),
+    *((256, 14, 11), (1024, 14, 7), (512, 14, 1), (512, 7, 5), (2048, 7, 4)),
+)
+POOLED = ((64, 112, 1), (2048, 7, 1))  # by 3 x 3 windows, and as a whole
 IMAGES = 8
-CONVOLUTION_AIM = 1.0  # times CPU, in total
+LAYER_AIM = 1.0  # times CPU, in total
 TOKENS = (256, 1024, 2048, 8192)
 HEADS, HEAD_WIDTH = 8, 64
 ATTENTION_AIM = 1.3  # times CPU
@@ -243,25 +249,80 @@ def measure_vectors(dtype, sides, advance):
     return table, found
 
 
-def measure_convolutions(title, make, shapes, dtype, sides, advance):
+def measure_layers(title, make, shapes, dtype, sides, advance):
     """Each, and all that a model has of them."""
-    table = table_of(f"{title}, {IMAGES} images, {dtype}", "convolution", "npu", "CPU", "times CPU")
+    table = table_of(f"{title}, {IMAGES} images, {dtype}", "layer", "npu", "CPU", "times CPU")
     found, totals = {}, [0, 0]
     for shape in shapes:
-        channels, size, outputs, taps, stride, count = shape
+        channels, size, *window, count = shape
         npu, _, cpu = sides
         seconds, (gain,) = measure((npu, cpu), (make, make), shape, dtype)
         totals = [total + count * one for total, one in zip(totals, seconds, strict=True)]
         found[str(shape)] = {"seconds": seconds, "cpu": gain}
-        name = f"{count} x {channels} x {size} x {size} to {outputs}, {taps} x {taps} / {stride}"
+        name = f"{count} x {channels} x {size} x {size}"
+        if window:
+            outputs, taps, stride = window
+            name += f" to {outputs}, {taps} x {taps} / {stride}"
         table.add_row(name, *(f"{one * 1e3:.2f} ms" for one in seconds), judged(gain, None))
         advance()
     found["total"] = totals
     times = (f"{total * 1e3:.0f} ms" for total in totals)
-    table.add_row("in total", *times, judged(totals[1] / totals[0], CONVOLUTION_AIM))
+    table.add_row("in total", *times, judged(totals[1] / totals[0], LAYER_AIM))
     return table, found
 
 
+def of_normalization(device, shape, dtype):
+    """Images, then weight, bias, running mean and variance."""
+    import torch
+
+    channels, size, _ = shape
+    make = torch.Generator().manual_seed(0)
+    x = torch.randn((IMAGES, channels, size, size), generator=make).to(getattr(torch, dtype)).to(device)
+    return x, [torch.ones(channels, device=device) for _ in range(4)]
+
+
+def normalization(training, device, shape, dtype):
+    import torch
+
+    x, (weight, bias, mean, variance) = of_normalization(device, shape, dtype)
+    return lambda: torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training)
+
+
+def normalization_gradients(device, shape, dtype):
+    import torch
+
+    x, given = of_normalization(device, shape, dtype)
+    weight, _, mean, variance = given
+    _, *kept = torch.ops.aten.native_batch_norm(x, *given, True, 0.1, 1e-5)
+    backward, wanted = torch.ops.aten.native_batch_norm_backward, [True] * 3
+    return lambda: backward(x, x, weight, mean, variance, *kept, True, 1e-5, wanted)
+
+
+def pooling(device, shape, dtype):
+    import torch
+
+    x, _ = of_normalization(device, shape, dtype)
+    pool = torch.nn.functional
+    return lambda: pool.adaptive_avg_pool2d(x, 1) if shape == POOLED[1] else pool.max_pool2d(x, 3, 2, 1)
+
+
+def pooling_gradients(device, shape, dtype):
+    import torch
+
+    x = of_normalization(device, shape, dtype)[0].requires_grad_()
+    pool = torch.nn.functional
+    y = pool.adaptive_avg_pool2d(x, 1) if shape == POOLED[1] else pool.max_pool2d(x, 3, 2, 1)
+    gradient = torch.ones_like(y)
+    return lambda: torch.autograd.grad(y, x, gradient, retain_graph=True)
+
+
+NORMALIZATION_PARTS = (
+    ("batch normalization of ResNet-50, training", functools.partial(normalization, True), NORMALIZATIONS),
+    ("batch normalization of ResNet-50, inference", functools.partial(normalization, False), NORMALIZATIONS),
+    ("gradients of batch normalization of ResNet-50", normalization_gradients, NORMALIZATIONS),
+    ("pooling of ResNet-50: maxima, mean of all", pooling, POOLED),
+    ("gradients of pooling of ResNet-50", pooling_gradients, POOLED),
+)
 CONVOLUTION_PARTS = (
     ("convolutions of ResNet-50", convolution, CONVOLUTIONS),
     ("gradients of convolutions of ResNet-50", convolution_gradients, CONVOLUTIONS),
@@ -302,10 +363,13 @@ def measure_attention(dtype, sides, advance):
 PARTS = {
     "products": (tuple(AIMS), {"products": measure_products, "one row": measure_vectors}),
     "attention": (ATTENTION_TYPES, {"attention": measure_attention}),
-    "convolution": (
-        ("float32",),
-        {title: functools.partial(measure_convolutions, title, *rest) for title, *rest in CONVOLUTION_PARTS},
-    ),
+    **{
+        name: (
+            ("float32",),
+            {title: functools.partial(measure_layers, title, *rest) for title, *rest in parts},
+        )
+        for name, parts in (("convolution", CONVOLUTION_PARTS), ("normalization", NORMALIZATION_PARTS))
+    },
 }
 
 

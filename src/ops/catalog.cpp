@@ -1,6 +1,7 @@
 #include "ops/catalog.h"
 
 #include <bit>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/cube/gemm.h"
@@ -98,6 +99,16 @@ std::vector<Entry> catalog() {
   entries.push_back({"Convolution",
                      "convolutions of one to three dimensions, transposed ones, and their gradients",
                      kAllFloats, "operands have one type", "what rounding each sum adds up to"});
+  entries.push_back(
+      {"MaxPool", "the greatest element of each window, and its place", kAllFloats, "result 1 i64", ""});
+  entries.push_back({"MaxPoolBackward", "each gradient added to the element that its index names", kAllFloats,
+                     "", "what rounding each sum adds up to"});
+  for (const auto& [name, dtypes] : {std::pair("AveragePool", kAllFloats), {"AveragePool3d", tile::kFloats}})
+    entries.push_back({name, "the mean of each window", dtypes, "", "what rounding each sum adds up to"});
+  for (const auto& [name, dtypes] :
+       {std::pair("AveragePoolBackward", kAllFloats), {"AveragePool3dBackward", tile::kFloats}})
+    entries.push_back({name, "each gradient, divided, added to the elements of its window", dtypes, "",
+                       "what rounding each sum adds up to"});
   entries.push_back({"DropoutMask",
                      "a bit for each element, 0 with probability p; x / (1 - p) where it is 1, else 0",
                      kAllFloats, "the mask is u8", ""});

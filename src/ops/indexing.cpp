@@ -40,13 +40,15 @@ constexpr int64_t kLeastCols = 64, kMostCols = 2048, kColsApart = 32;
 /// along its positions; of the others, where the operator adds, that along the indices.
 struct Coalesced {
   const IndexingOp& op;
+  const bool from_zero;
   std::vector<int64_t> sizes;
   int64_t length = 1;     ///< of the dimension that indices are taken in order of, where the operator adds
   int64_t positions = 0;  ///< the size of the dimension that they are positions in
   std::array<std::vector<int64_t>, 3> strides;  ///< in bytes
   Operand values, index, indexed;
 
-  explicit Coalesced(const IndexingCall& call) : op(call.op), positions(call.indexed.sizes[call.dim]) {
+  explicit Coalesced(const IndexingCall& call)
+      : op(call.op), from_zero(call.from_zero), positions(call.indexed.sizes[call.dim]) {
     View at_first = call.indexed;  // position
     at_first.sizes = call.index.sizes;
     if (!op.adds) at_first.strides[call.dim] = 0;
@@ -71,6 +73,15 @@ struct Coalesced {
   bool by_rows() const { return innermost(index) == Lies::kStays; }
   static Lies innermost(const Operand& operand) { return lies(operand.dtype, operand.strides[0]); }
   bool apart() const { return innermost(indexed) == Lies::kApart || innermost(values) == Lies::kApart; }
+  /// Whether, where the operator adds, values and indices lie side by side in the order that they are taken
+  /// in, and not in the columns.
+  bool by_lines() const {
+    const auto side_by_side = [](const Operand& operand) {
+      return lies(operand.dtype, operand.strides.back()) == Lies::kAdjacent &&
+             innermost(operand) != Lies::kAdjacent;
+    };
+    return op.adds && !op.skips && side_by_side(values) && side_by_side(index);
+  }
 };
 
 enum class Use : uint8_t { kRead, kWritten };
@@ -140,6 +151,13 @@ tile::Kernel adding_kernel(const Coalesced& call) {
   const Expr skipped = builder.scalar("skipped", index_type);
   const auto places = places_in(grid, 0);
   const Index& cols = grid.count(0);
+  if (call.from_zero) {
+    const Expr zeros = builder.broadcast(builder.constant(call.indexed.dtype, 0.0), 1, cols);
+    builder.loop(0, positions, 1, {}, [&](const Index& i, const auto&) -> std::vector<Expr> {
+      builder.store(indexed, after(i, places), zeros);
+      return {};
+    });
+  }
   builder.loop(0, length, 1, {}, [&](const Index& i, const auto&) -> std::vector<Expr> {
     const Expr position = builder.load(index, after(i, places), 1, call.by_rows() ? Index(1) : cols);
     const auto add = [&](const Index&, const auto&) -> std::vector<Expr> {
@@ -158,6 +176,40 @@ tile::Kernel adding_kernel(const Coalesced& call) {
   return builder.finish();
 }
 
+/// Line after line, each of all its indices: blocks have lines of their own.
+tile::Kernel line_adding_kernel(const Coalesced& call) {
+  Builder builder{std::string(call.op.name)};
+  const Grid grid(builder, call.sizes.size(), 1);
+  const Index length = builder.size("length"), positions = builder.size("positions");
+  const auto add = [&](const std::string& name, const Operand& operand, const Index& along) {
+    std::vector<Index> sizes;
+    for (size_t d = grid.dims(); d-- > 0;) sizes.push_back(grid.size(d));
+    sizes.push_back(along);
+    std::vector<std::optional<int64_t>> strides(sizes.size());
+    if (lies(operand.dtype, operand.strides.back()) == Lies::kAdjacent) strides.back() = 1;
+    return builder.buffer(name, operand.dtype, sizes, strides);
+  };
+  const int values = add("values", call.values, length), index = add("index", call.index, length),
+            indexed = add("indexed", call.indexed, positions);
+  builder.loop(0, grid.count(0), 1, {}, [&](const Index& line, const auto&) -> std::vector<Expr> {
+    std::vector<Place> places;
+    for (size_t d = grid.dims(); d-- > 0;) places.emplace_back(d == 0 ? grid.first(d) + line : grid.first(d));
+    const auto with = [&](const Place& along) {
+      std::vector<Place> all = places;
+      all.push_back(along);
+      return all;
+    };
+    if (call.from_zero)
+      builder.store(indexed, with(Index(0)),
+                    builder.broadcast(builder.constant(call.indexed.dtype, 0.0), 1, positions));
+    const Expr position = builder.load(index, with(Index(0)), 1, length),
+               value = builder.load(values, with(Index(0)), 1, length);
+    builder.accumulate(indexed, with(position.value()), converted(value, call.indexed.dtype));
+    return {};
+  });
+  return builder.finish();
+}
+
 KernelTable::Key key_of(const Coalesced& call) {
   KernelTable::Key key;
   key.add(reinterpret_cast<uintptr_t>(&call.op));
@@ -166,7 +218,17 @@ KernelTable::Key key_of(const Coalesced& call) {
     key.add(static_cast<uint8_t>(operand->dtype));
     key.add(Coalesced::innermost(*operand));
   }
+  key.add(call.by_lines());
+  key.add(call.from_zero);
+  key.add(lies(call.indexed.dtype, call.indexed.strides.back()));
   return key;
+}
+
+/// Strides for a kernel's buffer: of lines, that along them is the innermost one.
+std::vector<int64_t> in_order(std::span<const int64_t> strides, bool by_lines) {
+  std::vector<int64_t> ordered(strides.begin(), strides.end());
+  if (by_lines) std::rotate(ordered.begin(), ordered.end() - 1, ordered.end());
+  return ordered;
 }
 
 }  // namespace
@@ -181,7 +243,12 @@ Launch prepare(const IndexingCall& given) {
   const bool adds = call.op.adds;
   jit::PackedArguments arguments;
   int64_t blocks = 0;
-  if (adds) {
+  const bool by_lines = call.by_lines();
+  if (by_lines) {
+    const int64_t lines = std::clamp<int64_t>(kBlockElements / call.length, 1, call.sizes[0]);
+    blocks = add_grid(arguments, call.sizes, std::span(&lines, 1));
+    arguments.size(call.length);
+  } else if (adds) {
     const int64_t cols = call.apart() ? kColsApart : std::clamp(call.sizes[0] / 8, kLeastCols, kMostCols);
     blocks = add_grid(arguments, call.sizes, std::array{std::min(call.sizes[0], cols)});
     arguments.size(call.length);
@@ -193,11 +260,13 @@ Launch prepare(const IndexingCall& given) {
   double elements = static_cast<double>(call.length), bytes = 0;
   for (const int64_t size : call.sizes) elements *= static_cast<double>(size);
   for (const Operand* operand : {&call.values, &call.index, &call.indexed}) {
-    add_buffer(arguments, *operand, operand->strides);
+    add_buffer(arguments, *operand, in_order(operand->strides, by_lines));
     bytes += elements * static_cast<double>(tile::size_of(operand->dtype));
   }
-  if (adds) arguments.scalar(call.index.dtype, given.skipped);
-  const auto make = [&] { return adds ? adding_kernel(call) : reading_kernel(call); };
+  if (adds && !by_lines) arguments.scalar(call.index.dtype, given.skipped);
+  const auto make = [&] {
+    return by_lines ? line_adding_kernel(call) : adds ? adding_kernel(call) : reading_kernel(call);
+  };
   return {table.find(key_of(call), make), arguments, blocks, bytes};
 }
 

@@ -31,6 +31,7 @@ struct IndexingCall {
   size_t dim = 0;
   View indexed, index, values;
   int64_t skipped = -1;
+  bool from_zero = false;  ///< all positions that an index may name are 0 first
 };
 
 /// The call's kernel with its arguments. Running it raises kInvalidArgument, naming the operator, the index

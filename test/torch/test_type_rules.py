@@ -51,6 +51,11 @@ LEFT_OUT = {
     "_scaled_dot_product_fused_attention_overrideable_backward", "convolution", "_convolution",
     "convolution_backward", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
     "_batch_norm_no_update", "native_batch_norm_backward", "batch_norm_backward",
+    *(f"{name}{dims}d{rest}" for dims in (2, 3) for name, rest in (
+        ("max_pool", "_with_indices"), ("max_pool", "_with_indices_backward"), ("avg_pool", ""),
+        ("avg_pool", "_backward"), ("adaptive_max_pool", ""), ("_adaptive_avg_pool", ""),
+        ("adaptive_avg_pool", ""),
+    )),
 }  # fmt: skip
 
 

@@ -1,0 +1,248 @@
+#include "ops/nn/pooling.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "torch_npu/csrc/dtypes.h"
+#include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/native_op.h"
+
+namespace torch_npu {
+namespace {
+
+using anynpu::ops::Launch;
+using anynpu::ops::Pool;
+using anynpu::ops::PoolAxis;
+using anynpu::ops::View;
+using at::Tensor;
+
+/// As batch x channels x depth x height x width.
+View images(const Tensor& tensor, size_t dims) {
+  View view = view_of(tensor);
+  const auto insert = [&](size_t at) {
+    view.sizes.insert(view.sizes.begin() + static_cast<ptrdiff_t>(at), 1);
+    view.strides.insert(view.strides.begin() + static_cast<ptrdiff_t>(at), 0);
+  };
+  if (view.sizes.size() == dims + 1) insert(0);
+  while (view.sizes.size() < 5) insert(2);
+  return view;
+}
+
+/// As PyTorch counts them.
+int64_t positions(int64_t size, const PoolAxis& axis, bool rounds_up) {
+  const int64_t room = size + 2 * axis.padding - axis.dilation * (axis.taps - 1) - 1;
+  int64_t count = room + (rounds_up ? axis.stride - 1 : 0);
+  count = (count < 0 ? -1 : count / axis.stride) + 1;
+  if (rounds_up && (count - 1) * axis.stride >= size + axis.padding) --count;
+  return count;
+}
+
+/// Of arguments kernel_size, stride, padding, and dilation where it is given, then ceil_mode. Numbers may be
+/// one for all dimensions; without a stride it is the kernel's size. Nothing where PyTorch is to refuse them.
+std::optional<Pool> windows(const Tensor& x, size_t dims, Arguments arguments, bool has_dilation) {
+  const auto number = [&](size_t argument, size_t d, int64_t otherwise) -> std::optional<int64_t> {
+    const auto given = arguments[argument].toIntVector();
+    if (given.empty()) return otherwise;
+    if (given.size() == 1) return given[0];
+    return given.size() == dims ? std::optional(given[d]) : std::nullopt;
+  };
+  const bool rounds_up = arguments[has_dilation ? 4 : 3].toBool();
+  Pool pool;
+  for (size_t d = 0; d < dims; ++d) {
+    const auto taps = number(0, d, 0), stride = number(1, d, taps.value_or(0)), padding = number(2, d, -1),
+               dilation = has_dilation ? number(3, d, 0) : 1;
+    if (!taps || !stride || !padding || !dilation || *taps < 1 || *stride < 1 || *dilation < 1 ||
+        *padding < 0 || *padding > *taps / 2)
+      return std::nullopt;
+    const int64_t size = x.size(static_cast<int64_t>(d) - static_cast<int64_t>(dims));
+    PoolAxis axis = {.taps = *taps, .stride = *stride, .padding = *padding, .dilation = *dilation};
+    axis.positions = positions(size, axis, rounds_up);
+    if (axis.positions < 1) return std::nullopt;
+    pool.axes[3 - dims + d] = axis;
+  }
+  return pool;
+}
+
+/// Where sizes are multiples of the positions, windows are those of ordinary pooling.
+std::optional<Pool> adaptive_windows(const Tensor& x, size_t dims, at::IntArrayRef positions) {
+  if (positions.size() != dims) return std::nullopt;
+  Pool pool;
+  for (size_t d = 0; d < dims; ++d) {
+    if (positions[d] < 1) return std::nullopt;
+    const int64_t size = x.size(static_cast<int64_t>(d) - static_cast<int64_t>(dims));
+    pool.adaptive = pool.adaptive || size % positions[d] != 0;
+    const int64_t share = (size + positions[d] - 1) / positions[d];
+    pool.axes[3 - dims + d] = {.positions = positions[d], .taps = share, .stride = share};
+  }
+  return pool;
+}
+
+std::vector<int64_t> sizes_of_result(const Tensor& x, size_t dims, const Pool& pool) {
+  std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end() - static_cast<ptrdiff_t>(dims));
+  for (size_t d = 3 - dims; d < 3; ++d) sizes.push_back(pool.axes[d].positions);
+  return sizes;
+}
+
+/// What an operator of ATen's is.
+struct Overload {
+  std::string name;
+  size_t dims;
+  bool greatest, adaptive, outs;
+
+  /// Of means in ordinary windows of volumes PyTorch has no halves.
+  bool has_halves() const { return dims == 2 || greatest || adaptive; }
+
+  /// Whether kernels of our own pool `x` over its last dimensions: floats, with elements.
+  bool takes(const Tensor& x) const {
+    const auto dtype = dtype_of(x.scalar_type());
+    const auto rank = static_cast<size_t>(x.dim());
+    return dtype && (has_halves() ? anynpu::ops::kAllFloats : anynpu::tile::kFloats).contains(*dtype) &&
+           (rank == dims + 1 || rank == dims + 2) && x.numel() != 0;
+  }
+
+  /// How results lie, as on the CPU.
+  at::MemoryFormat format(const Tensor& x) const {
+    const bool as_given = dims == 2 || (greatest && !adaptive);
+    return as_given ? x.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  }
+  /// Kernel size and what follows, or the sizes of results.
+  std::optional<Pool> pool(const Tensor& x, Arguments arguments) const {
+    if (adaptive) return adaptive_windows(x, dims, arguments[0].toIntVector());
+    auto pool = windows(x, dims, arguments, greatest);
+    if (!pool || greatest) return pool;
+    pool->counts_padding = arguments[4].toBool();
+    if (arguments[5].isNone()) return pool;
+    const int64_t divisor = arguments[5].toInt();
+    if (divisor == 0) return std::nullopt;
+    pool->divisor = static_cast<double>(divisor);
+    return pool;
+  }
+};
+
+/// Those that are given, where they take such results beside the operands, or new ones.
+std::optional<std::vector<Tensor>> results(const Overload& overload, Arguments given, at::IntArrayRef sizes,
+                                           at::ArrayRef<c10::ScalarType> types, at::MemoryFormat format,
+                                           std::vector<Tensor> operands) {
+  std::vector<Tensor> made;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (!overload.outs) {
+      made.push_back(at::empty(sizes, operands[0].options().dtype(types[i]).memory_format(format)));
+      continue;
+    }
+    const Tensor& out = given[i].toTensor();
+    if (!takes_result(out, sizes, types[i], operands)) return std::nullopt;
+    operands.push_back(out);
+    made.push_back(out);
+  }
+  return made;
+}
+
+bool is_alike(const Tensor& tensor, const Tensor& x, c10::ScalarType type, at::IntArrayRef sizes) {
+  return tensor.sizes() == sizes && tensor.scalar_type() == type && tensor.device() == x.device();
+}
+
+/// (self, how, ..., outs)
+Results pool_forward(const Overload& overload, Arguments arguments, OpCounter& counter) {
+  const Tensor& x = arguments[0].toTensor();
+  const size_t dims = overload.dims;
+  if (!overload.takes(x) || x.numel() > std::numeric_limits<int32_t>::max()) return std::nullopt;
+  const auto pool = overload.pool(x, arguments.slice(1));
+  if (!pool) return std::nullopt;
+  const c10::ScalarType types[] = {x.scalar_type(), at::kLong};
+  const size_t count = overload.greatest ? 2 : 1;
+  const at::MemoryFormat format = overload.format(x);
+  if (x.dim() == 4 && dims == 3 && format == at::MemoryFormat::ChannelsLast) return std::nullopt;
+  const auto made = results(overload, arguments.slice(arguments.size() - count),
+                            sizes_of_result(x, dims, *pool), at::ArrayRef(types, count), format, {x});
+  if (!made) return std::nullopt;
+  const auto launches = [&] {
+    const View from = images(x, dims), to = images(made->front(), dims);
+    return overload.greatest ? prepare_max_pool(*pool, from, to, images(made->back(), dims))
+                             : prepare_average_pool(*pool, from, to);
+  };
+  enqueue_native(npu_call(launches), x, counter);
+  return Results(std::in_place, made->begin(), made->end());
+}
+
+/// (grad, self, how, ..., indices where it is of the greatest, out)
+Results pool_backward(const Overload& overload, Arguments arguments, OpCounter& counter) {
+  const Tensor &grad = arguments[0].toTensor(), &x = arguments[1].toTensor();
+  const size_t dims = overload.dims;
+  if (!overload.takes(x)) return std::nullopt;
+  const bool by_indices = overload.greatest;
+  std::optional<Pool> pool;
+  if (overload.adaptive && overload.takes(grad) && grad.dim() == x.dim())
+    pool = adaptive_windows(x, dims, grad.sizes().slice(grad.sizes().size() - dims));
+  if (!overload.adaptive) pool = overload.pool(x, arguments.slice(2));
+  if (!pool) return std::nullopt;
+  const auto sizes = sizes_of_result(x, dims, *pool);
+  if (!is_alike(grad, x, x.scalar_type(), sizes)) return std::nullopt;
+  std::vector<Tensor> operands = {grad, x};
+  if (by_indices) {
+    operands.push_back(arguments[arguments.size() - (overload.outs ? 2 : 1)].toTensor());
+    if (!is_alike(operands.back(), x, at::kLong, sizes)) return std::nullopt;
+  }
+  const c10::ScalarType type = x.scalar_type();
+  const auto made = results(overload, arguments.slice(arguments.size() - 1), x.sizes(), at::ArrayRef(type),
+                            x.suggest_memory_format(), operands);
+  if (!made) return std::nullopt;
+  Temporaries temporaries(x);
+  const auto launches = [&] {
+    const View from = images(grad, dims), to = images(made->front(), dims);
+    return by_indices ? prepare_max_pool_backward(from, images(operands.back(), dims), to, temporaries.take())
+                      : prepare_average_pool_backward(*pool, from, to, temporaries.take());
+  };
+  enqueue_native(npu_call(launches), x, counter);
+  return {{made->front()}};
+}
+
+void add_pooling(torch::Library& aten, const Overload& overload, bool backward) {
+  std::string_view row = backward ? "AveragePoolBackward" : "AveragePool";
+  if (overload.greatest) row = backward ? "MaxPoolBackward" : "MaxPool";
+  if (!overload.has_halves()) row = backward ? "AveragePool3dBackward" : "AveragePool3d";
+  add_native(aten, overload.name, {row}, [=](Arguments arguments, OpCounter& counter) {
+    return backward ? pool_backward(overload, arguments, counter)
+                    : pool_forward(overload, arguments, counter);
+  });
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const size_t dims : {2, 3}) {
+    const auto named = [&](const char* name, const char* rest = "") {
+      return std::string(name) + std::to_string(dims) + "d" + rest;
+    };
+    const bool greatest = true, adaptive = true, outs = true;
+    const Overload forward[] = {
+        {named("max_pool", "_with_indices"), dims, greatest, !adaptive, !outs},
+        {named("max_pool", "_with_indices.out"), dims, greatest, !adaptive, outs},
+        {named("avg_pool"), dims, !greatest, !adaptive, !outs},
+        {named("avg_pool", ".out"), dims, !greatest, !adaptive, outs},
+        {named("adaptive_max_pool"), dims, greatest, adaptive, !outs},
+        {named("adaptive_max_pool", ".out"), dims, greatest, adaptive, outs},
+        {named("_adaptive_avg_pool"), dims, !greatest, adaptive, !outs},
+        {named("adaptive_avg_pool", ".out"), dims, !greatest, adaptive, outs},
+    };
+    const Overload backward[] = {
+        {named("max_pool", "_with_indices_backward"), dims, greatest, !adaptive, !outs},
+        {named("max_pool", "_with_indices_backward.grad_input"), dims, greatest, !adaptive, outs},
+        {named("avg_pool", "_backward"), dims, !greatest, !adaptive, !outs},
+        {named("avg_pool", "_backward.grad_input"), dims, !greatest, !adaptive, outs},
+        {named("adaptive_max_pool", "_backward"), dims, greatest, adaptive, !outs},
+        {named("adaptive_max_pool", "_backward.grad_input"), dims, greatest, adaptive, outs},
+        {named("_adaptive_avg_pool", "_backward"), dims, !greatest, adaptive, !outs},
+    };
+    for (const Overload& overload : forward) add_pooling(m, overload, false);
+    for (const Overload& overload : backward) add_pooling(m, overload, true);
+  }
+  add_pooling(m, {"adaptive_avg_pool3d_backward.grad_input", 3, false, true, true}, true);
+}
+
+}  // namespace
+}  // namespace torch_npu
