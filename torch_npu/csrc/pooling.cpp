@@ -23,26 +23,7 @@ using anynpu::ops::PoolAxis;
 using anynpu::ops::View;
 using at::Tensor;
 
-/// As batch x channels x depth x height x width.
-View images(const Tensor& tensor, size_t dims) {
-  View view = view_of(tensor);
-  const auto insert = [&](size_t at) {
-    view.sizes.insert(view.sizes.begin() + static_cast<ptrdiff_t>(at), 1);
-    view.strides.insert(view.strides.begin() + static_cast<ptrdiff_t>(at), 0);
-  };
-  if (view.sizes.size() == dims + 1) insert(0);
-  while (view.sizes.size() < 5) insert(2);
-  return view;
-}
-
-/// As PyTorch counts them.
-int64_t positions(int64_t size, const PoolAxis& axis, bool rounds_up) {
-  const int64_t room = size + 2 * axis.padding - axis.dilation * (axis.taps - 1) - 1;
-  int64_t count = room + (rounds_up ? axis.stride - 1 : 0);
-  count = (count < 0 ? -1 : count / axis.stride) + 1;
-  if (rounds_up && (count - 1) * axis.stride >= size + axis.padding) --count;
-  return count;
-}
+View images(const Tensor& tensor, size_t dims) { return anynpu::ops::pool_images(view_of(tensor), dims); }
 
 /// Of arguments kernel_size, stride, padding, and dilation where it is given, then ceil_mode. Numbers may be
 /// one for all dimensions; without a stride it is the kernel's size. Nothing where PyTorch is to refuse them.
@@ -63,25 +44,18 @@ std::optional<Pool> windows(const Tensor& x, size_t dims, Arguments arguments, b
       return std::nullopt;
     const int64_t size = x.size(static_cast<int64_t>(d) - static_cast<int64_t>(dims));
     PoolAxis axis = {.taps = *taps, .stride = *stride, .padding = *padding, .dilation = *dilation};
-    axis.positions = positions(size, axis, rounds_up);
+    axis.positions = anynpu::ops::pool_positions(size, axis, rounds_up);
     if (axis.positions < 1) return std::nullopt;
     pool.axes[3 - dims + d] = axis;
   }
   return pool;
 }
 
-/// Where sizes are multiples of the positions, windows are those of ordinary pooling.
 std::optional<Pool> adaptive_windows(const Tensor& x, size_t dims, at::IntArrayRef positions) {
-  if (positions.size() != dims) return std::nullopt;
-  Pool pool;
-  for (size_t d = 0; d < dims; ++d) {
-    if (positions[d] < 1) return std::nullopt;
-    const int64_t size = x.size(static_cast<int64_t>(d) - static_cast<int64_t>(dims));
-    pool.adaptive = pool.adaptive || size % positions[d] != 0;
-    const int64_t share = (size + positions[d] - 1) / positions[d];
-    pool.axes[3 - dims + d] = {.positions = positions[d], .taps = share, .stride = share};
-  }
-  return pool;
+  if (positions.size() != dims || std::ranges::any_of(positions, [](int64_t n) { return n < 1; }))
+    return std::nullopt;
+  const at::IntArrayRef sizes = x.sizes().slice(x.sizes().size() - dims);
+  return anynpu::ops::adaptive_pool({sizes.data(), dims}, {positions.data(), dims});
 }
 
 std::vector<int64_t> sizes_of_result(const Tensor& x, size_t dims, const Pool& pool) {

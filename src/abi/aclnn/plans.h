@@ -30,6 +30,24 @@ Launches plan_convolution(const Call& call, Workspace& workspace);
 /// (gradOutput, input, weight, biasSizes, stride, padding, dilation, transposed, outputPadding, groups,
 /// outputMask, cubeMathType, gradients of input, weight, bias)
 Launches plan_convolution_backward(const Call& call, Workspace& workspace);
+/// (input, weight, bias, runningMean, runningVar, training, momentum, eps, output, saveMean, saveInvstd)
+Launches plan_batch_norm(const Call& call, Workspace& workspace);
+/// (gradOut, input, weight, runningMean, runningVar, saveMean, saveInvstd, training, eps, outputMask,
+/// gradients of input, weight, bias)
+Launches plan_batch_norm_backward(const Call& call, Workspace& workspace);
+/// (self, kernelSize, stride, padding, dilation, ceilMode, out, indices), and of gradients (gradOutput, self,
+/// indices, kernelSize, ..., ceilMode, gradInput). Names of functions say along how many dimensions.
+Launches plan_max_pool(const Call& call, Workspace& workspace);
+Launches plan_max_pool_backward(const Call& call, Workspace& workspace);
+/// (self, kernelSize, stride, padding, ceilMode, countIncludePad, divisorOverride[, cubeMathType], out), and
+/// of gradients (gradOutput, self, kernelSize, ..., gradInput). A divisor of 0 is none.
+Launches plan_average_pool(const Call& call, Workspace& workspace);
+Launches plan_average_pool_backward(const Call& call, Workspace& workspace);
+/// (self, outputSize, out, indices) and (gradOutput, self, indices, gradInput), without indices of means
+Launches plan_adaptive_max_pool(const Call& call, Workspace& workspace);
+Launches plan_adaptive_max_pool_backward(const Call& call, Workspace& workspace);
+Launches plan_adaptive_average_pool(const Call& call, Workspace& workspace);
+Launches plan_adaptive_average_pool_backward(const Call& call, Workspace& workspace);
 /// ([self that is added,] two operands[, beta and alpha], result[, cubeMathType]) of a product of matrices.
 Launches plan_product(const Call& call, Workspace& workspace);
 /// (query, key, value, realShift, dropMask, paddingMask, attenMask, prefix, scaleValue, keepProb, preTokens,

@@ -29,7 +29,7 @@ struct Form {
   Gives gives;
   Columns columns;
   bool adaptive, has_divisor;
-  DType image, result;                         ///< of gradients: that of positions
+  DType image, result, index;                  ///< of gradients: that of positions
   int8_t image_step, result_step, index_step;  ///< between columns; -1: not known
 
   bool by_width() const { return columns == Columns::kWidth; }
@@ -308,7 +308,7 @@ tile::Kernel greatest_kernel(const Form& form) {
   Builder builder("MaxPool");
   const Layout layout(builder, form);
   const int image = layout.image("image"), result = layout.result("result", form.result, form.result_step),
-            indices = layout.result("indices", DType::kI64, form.index_step);
+            indices = layout.result("indices", form.index, form.index_step);
   const DType dtype = form.compute();
   const int greatest = builder.local("greatest", dtype, {layout.most_rows, layout.most_cols}),
             places = builder.local("places", DType::kI32, {layout.most_rows, layout.most_cols});
@@ -332,7 +332,7 @@ tile::Kernel greatest_kernel(const Form& form) {
     return converted(builder.load(local, {0, 0}, block.rows(), block.cols()), to);
   };
   builder.store(result, block.in_result(), finished(greatest, form.result));
-  builder.store(indices, block.in_result(), finished(places, DType::kI64));
+  builder.store(indices, block.in_result(), finished(places, form.index));
   return builder.finish();
 }
 
@@ -442,6 +442,7 @@ Launch launch_of(Gives gives, const Pool& pool, const View& image, std::span<con
                      .has_divisor = pool.divisor.has_value(),
                      .image = image.dtype,
                      .result = results[0].dtype,
+                     .index = results.back().dtype,
                      .image_step = by_width ? known(image.strides[4] * pool.axes[2].stride) : step(image),
                      .result_step = step(results[0]),
                      .index_step = results.size() > 1 ? step(results[1]) : int8_t{-1}};
@@ -473,7 +474,7 @@ Launch launch_of(Gives gives, const Pool& pool, const View& image, std::span<con
   key.add(form.columns);
   key.add(static_cast<uint8_t>(form.adaptive));
   key.add(static_cast<uint8_t>(form.has_divisor));
-  for (const DType dtype : {form.image, form.result}) key.add(dtype);
+  for (const DType dtype : {form.image, form.result, form.index}) key.add(dtype);
   for (const int8_t each : {form.image_step, form.result_step, form.index_step}) key.add(each);
   const double work =
       static_cast<double>(image.elements()) + static_cast<double>(results[0].elements()) * taps;
@@ -511,6 +512,34 @@ View planes(const View& view, const TakeMemory& take, std::vector<Launch>& launc
 }
 
 }  // namespace
+
+int64_t pool_positions(int64_t size, const PoolAxis& axis, bool rounds_up) {
+  const int64_t room = size + 2 * axis.padding - axis.dilation * (axis.taps - 1) - 1;
+  int64_t count = room + (rounds_up ? axis.stride - 1 : 0);
+  count = (count < 0 ? -1 : count / axis.stride) + 1;
+  if (rounds_up && (count - 1) * axis.stride >= size + axis.padding) --count;
+  return count;
+}
+
+Pool adaptive_pool(std::span<const int64_t> sizes, std::span<const int64_t> positions) {
+  Pool pool;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const int64_t most = (sizes[d] + positions[d] - 1) / positions[d];
+    pool.adaptive = pool.adaptive || sizes[d] % positions[d] != 0;
+    pool.axes[3 - sizes.size() + d] = {.positions = positions[d], .taps = most, .stride = most};
+  }
+  return pool;
+}
+
+View pool_images(View tensor, size_t dims) {
+  const auto insert = [&](size_t at) {
+    tensor.sizes.insert(tensor.sizes.begin() + static_cast<ptrdiff_t>(at), 1);
+    tensor.strides.insert(tensor.strides.begin() + static_cast<ptrdiff_t>(at), 0);
+  };
+  if (tensor.sizes.size() == dims + 1) insert(0);
+  while (tensor.sizes.size() < 5) insert(2);
+  return tensor;
+}
 
 std::vector<Launch> prepare_max_pool(const Pool& pool, const View& x, const View& y, const View& indices) {
   const View results[] = {y, indices};

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ops/iteration.h"
@@ -29,8 +30,17 @@ struct Pool {
   std::optional<double> divisor = {};  ///< of sums, in place of how many elements there are
 };
 
-/// y: the greatest element of each window, the last NaN where there is one. `indices`, i64: its place among
-/// the elements of its image and channel, the first of equal ones. These are less than 2^31.
+/// How many positions a window has over `size` elements and its padding: those where it is wholly there, and
+/// where that rounds up, one more if it starts before the end. Less than 1 where it is larger.
+int64_t pool_positions(int64_t size, const PoolAxis& axis, bool rounds_up);
+/// Adaptive windows along the last dimensions of an image, which have `sizes`, to as many positions, 1 at
+/// least. Where sizes are multiples of them these are ordinary ones.
+Pool adaptive_pool(std::span<const int64_t> sizes, std::span<const int64_t> positions);
+/// A tensor, with its batch or without one, whose last `dims` dimensions are pooled, as calls take it.
+View pool_images(View tensor, size_t dims);
+
+/// y: the greatest element of each window, the last NaN where there is one. `indices`, i32 or i64: its place
+/// among the elements of its image and channel, the first of equal ones. These are less than 2^31.
 std::vector<Launch> prepare_max_pool(const Pool& pool, const View& x, const View& y, const View& indices);
 /// of_x: the sum of the gradients of the windows whose indices say it, in the order of the windows. Running
 /// it fails as prepare(IndexingCall) says.

@@ -2,6 +2,14 @@
 
 #include "abi/aclnn/plans.h"
 #include "aclnnop/aclnn_abs.h"
+#include "aclnnop/aclnn_adaptive_avg_pool2d.h"
+#include "aclnnop/aclnn_adaptive_avg_pool2d_backward.h"
+#include "aclnnop/aclnn_adaptive_avg_pool3d.h"
+#include "aclnnop/aclnn_adaptive_avg_pool3d_backward.h"
+#include "aclnnop/aclnn_adaptive_max_pool2d.h"
+#include "aclnnop/aclnn_adaptive_max_pool2d_backward.h"
+#include "aclnnop/aclnn_adaptive_max_pool3d.h"
+#include "aclnnop/aclnn_adaptive_max_pool3d_backward.h"
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_addbmm.h"
 #include "aclnnop/aclnn_addcdiv.h"
@@ -14,8 +22,14 @@
 #include "aclnnop/aclnn_any.h"
 #include "aclnnop/aclnn_argmax.h"
 #include "aclnnop/aclnn_argmin.h"
+#include "aclnnop/aclnn_avgpool2d.h"
+#include "aclnnop/aclnn_avgpool2d_backward.h"
+#include "aclnnop/aclnn_avgpool3d.h"
+#include "aclnnop/aclnn_avgpool3d_backward.h"
 #include "aclnnop/aclnn_baddbmm.h"
 #include "aclnnop/aclnn_batch_matmul.h"
+#include "aclnnop/aclnn_batch_norm.h"
+#include "aclnnop/aclnn_batch_norm_backward.h"
 #include "aclnnop/aclnn_bitwise_and_scalar.h"
 #include "aclnnop/aclnn_bitwise_and_tensor.h"
 #include "aclnnop/aclnn_bitwise_or_scalar.h"
@@ -74,6 +88,10 @@
 #include "aclnnop/aclnn_matmul.h"
 #include "aclnnop/aclnn_max.h"
 #include "aclnnop/aclnn_max_dim.h"
+#include "aclnnop/aclnn_max_pool2d_with_indices.h"
+#include "aclnnop/aclnn_max_pool2d_with_indices_backward.h"
+#include "aclnnop/aclnn_max_pool3d_with_argmax.h"
+#include "aclnnop/aclnn_max_pool3d_with_argmax_backward.h"
 #include "aclnnop/aclnn_maximum.h"
 #include "aclnnop/aclnn_mean.h"
 #include "aclnnop/aclnn_min.h"
@@ -1750,6 +1768,363 @@ aclnnStatus aclnnConvolutionBackwardGetWorkspaceSize(
 aclnnStatus aclnnConvolutionBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                                      aclrtStream stream) {
   return run("aclnnConvolutionBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnBatchNormGetWorkspaceSize(const aclTensor* input, const aclTensor* weightOptional,
+                                           const aclTensor* biasOptional, aclTensor* runningMeanOptional,
+                                           aclTensor* runningVarOptional, bool training, double momentum,
+                                           double eps, aclTensor* output, aclTensor* saveMeanOptional,
+                                           aclTensor* saveInvstdOptional, uint64_t* workspaceSize,
+                                           aclOpExecutor** executor) {
+  return prepare("aclnnBatchNormGetWorkspaceSize", {"aclnnBatchNorm", plan_batch_norm, "BatchNorm"},
+                 {{"input", input},
+                  {"weightOptional", weightOptional},
+                  {"biasOptional", biasOptional},
+                  {"runningMeanOptional", runningMeanOptional},
+                  {"runningVarOptional", runningVarOptional},
+                  {"training", training},
+                  {"momentum", momentum},
+                  {"eps", eps},
+                  {"output", output},
+                  {"saveMeanOptional", saveMeanOptional},
+                  {"saveInvstdOptional", saveInvstdOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnBatchNorm(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                           aclrtStream stream) {
+  return run("aclnnBatchNorm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnBatchNormBackwardGetWorkspaceSize(
+    const aclTensor* gradOut, const aclTensor* input, const aclTensor* weightOptional,
+    const aclTensor* runningMeanOptional, const aclTensor* runningVarOptional,
+    const aclTensor* saveMeanOptional, const aclTensor* saveInvstdOptional, bool training, double eps,
+    const aclBoolArray* outputMask, aclTensor* gradInputOptional, aclTensor* gradWeightOptional,
+    aclTensor* gradBiasOptional, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnBatchNormBackwardGetWorkspaceSize",
+                 {"aclnnBatchNormBackward", plan_batch_norm_backward, "BatchNormBackward"},
+                 {{"gradOut", gradOut},
+                  {"input", input},
+                  {"weightOptional", weightOptional},
+                  {"runningMeanOptional", runningMeanOptional},
+                  {"runningVarOptional", runningVarOptional},
+                  {"saveMeanOptional", saveMeanOptional},
+                  {"saveInvstdOptional", saveInvstdOptional},
+                  {"training", training},
+                  {"eps", eps},
+                  {"outputMask", outputMask},
+                  {"gradInputOptional", gradInputOptional},
+                  {"gradWeightOptional", gradWeightOptional},
+                  {"gradBiasOptional", gradBiasOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnBatchNormBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnBatchNormBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaxPool2dWithIndicesGetWorkspaceSize(const aclTensor* self, const aclIntArray* kernelSize,
+                                                      const aclIntArray* stride, const aclIntArray* padding,
+                                                      const aclIntArray* dilation, bool ceilMode,
+                                                      aclTensor* out, aclTensor* indices,
+                                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnMaxPool2dWithIndicesGetWorkspaceSize",
+                 {"aclnnMaxPool2dWithIndices", plan_max_pool, "MaxPool"},
+                 {{"self", self},
+                  {"kernelSize", kernelSize},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"dilation", dilation},
+                  {"ceilMode", ceilMode},
+                  {"out", out},
+                  {"indices", indices}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMaxPool2dWithIndices(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                      aclrtStream stream) {
+  return run("aclnnMaxPool2dWithIndices", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaxPool2dWithIndicesBackwardGetWorkspaceSize(
+    const aclTensor* gradOutput, const aclTensor* self, const aclTensor* indices,
+    const aclIntArray* kernelSize, const aclIntArray* stride, const aclIntArray* padding,
+    const aclIntArray* dilation, bool ceilMode, aclTensor* gradInput, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnMaxPool2dWithIndicesBackwardGetWorkspaceSize",
+                 {"aclnnMaxPool2dWithIndicesBackward", plan_max_pool_backward, "MaxPoolBackward"},
+                 {{"gradOutput", gradOutput},
+                  {"self", self},
+                  {"indices", indices},
+                  {"kernelSize", kernelSize},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"dilation", dilation},
+                  {"ceilMode", ceilMode},
+                  {"gradInput", gradInput}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMaxPool2dWithIndicesBackward(void* workspace, uint64_t workspaceSize,
+                                              aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnMaxPool2dWithIndicesBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaxPool3dWithArgmaxGetWorkspaceSize(const aclTensor* self, const aclIntArray* kernelSize,
+                                                     const aclIntArray* stride, const aclIntArray* padding,
+                                                     const aclIntArray* dilation, bool ceilMode,
+                                                     aclTensor* out, aclTensor* indices,
+                                                     uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnMaxPool3dWithArgmaxGetWorkspaceSize",
+                 {"aclnnMaxPool3dWithArgmax", plan_max_pool, "MaxPool"},
+                 {{"self", self},
+                  {"kernelSize", kernelSize},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"dilation", dilation},
+                  {"ceilMode", ceilMode},
+                  {"out", out},
+                  {"indices", indices}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMaxPool3dWithArgmax(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                     aclrtStream stream) {
+  return run("aclnnMaxPool3dWithArgmax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaxPool3dWithArgmaxBackwardGetWorkspaceSize(
+    const aclTensor* gradOutput, const aclTensor* self, const aclTensor* indices,
+    const aclIntArray* kernelSize, const aclIntArray* stride, const aclIntArray* padding,
+    const aclIntArray* dilation, bool ceilMode, aclTensor* gradInput, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnMaxPool3dWithArgmaxBackwardGetWorkspaceSize",
+                 {"aclnnMaxPool3dWithArgmaxBackward", plan_max_pool_backward, "MaxPoolBackward"},
+                 {{"gradOutput", gradOutput},
+                  {"self", self},
+                  {"indices", indices},
+                  {"kernelSize", kernelSize},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"dilation", dilation},
+                  {"ceilMode", ceilMode},
+                  {"gradInput", gradInput}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnMaxPool3dWithArgmaxBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return run("aclnnMaxPool3dWithArgmaxBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAvgPool2dGetWorkspaceSize(const aclTensor* self, const aclIntArray* kernelSize,
+                                           const aclIntArray* stride, const aclIntArray* padding,
+                                           bool ceilMode, bool countIncludePad, int64_t divisorOverride,
+                                           int8_t cubeMathType, aclTensor* out, uint64_t* workspaceSize,
+                                           aclOpExecutor** executor) {
+  return prepare("aclnnAvgPool2dGetWorkspaceSize", {"aclnnAvgPool2d", plan_average_pool, "AveragePool"},
+                 {{"self", self},
+                  {"kernelSize", kernelSize},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"ceilMode", ceilMode},
+                  {"countIncludePad", countIncludePad},
+                  {"divisorOverride", divisorOverride},
+                  {"cubeMathType", cubeMathType},
+                  {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAvgPool2d(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                           aclrtStream stream) {
+  return run("aclnnAvgPool2d", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAvgPool2dBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* self,
+                                                   const aclIntArray* kernelSize, const aclIntArray* stride,
+                                                   const aclIntArray* padding, bool ceilMode,
+                                                   bool countIncludePad, int64_t divisorOverride,
+                                                   int8_t cubeMathType, aclTensor* gradInput,
+                                                   uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAvgPool2dBackwardGetWorkspaceSize",
+                 {"aclnnAvgPool2dBackward", plan_average_pool_backward, "AveragePoolBackward"},
+                 {{"gradOutput", gradOutput},
+                  {"self", self},
+                  {"kernelSize", kernelSize},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"ceilMode", ceilMode},
+                  {"countIncludePad", countIncludePad},
+                  {"divisorOverride", divisorOverride},
+                  {"cubeMathType", cubeMathType},
+                  {"gradInput", gradInput}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAvgPool2dBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnAvgPool2dBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAvgPool3dGetWorkspaceSize(const aclTensor* self, const aclIntArray* kernelSize,
+                                           const aclIntArray* stride, const aclIntArray* padding,
+                                           bool ceilMode, bool countIncludePad, int64_t divisorOverride,
+                                           aclTensor* out, uint64_t* workspaceSize,
+                                           aclOpExecutor** executor) {
+  return prepare("aclnnAvgPool3dGetWorkspaceSize", {"aclnnAvgPool3d", plan_average_pool, "AveragePool3d"},
+                 {{"self", self},
+                  {"kernelSize", kernelSize},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"ceilMode", ceilMode},
+                  {"countIncludePad", countIncludePad},
+                  {"divisorOverride", divisorOverride},
+                  {"out", out}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAvgPool3d(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                           aclrtStream stream) {
+  return run("aclnnAvgPool3d", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAvgPool3dBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* self,
+                                                   const aclIntArray* kernelSize, const aclIntArray* stride,
+                                                   const aclIntArray* padding, bool ceilMode,
+                                                   bool countIncludePad, int64_t divisorOverride,
+                                                   aclTensor* gradInput, uint64_t* workspaceSize,
+                                                   aclOpExecutor** executor) {
+  return prepare("aclnnAvgPool3dBackwardGetWorkspaceSize",
+                 {"aclnnAvgPool3dBackward", plan_average_pool_backward, "AveragePool3dBackward"},
+                 {{"gradOutput", gradOutput},
+                  {"self", self},
+                  {"kernelSize", kernelSize},
+                  {"stride", stride},
+                  {"padding", padding},
+                  {"ceilMode", ceilMode},
+                  {"countIncludePad", countIncludePad},
+                  {"divisorOverride", divisorOverride},
+                  {"gradInput", gradInput}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAvgPool3dBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnAvgPool3dBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdaptiveAvgPool2dGetWorkspaceSize(const aclTensor* self, const aclIntArray* outputSize,
+                                                   aclTensor* out, uint64_t* workspaceSize,
+                                                   aclOpExecutor** executor) {
+  return prepare("aclnnAdaptiveAvgPool2dGetWorkspaceSize",
+                 {"aclnnAdaptiveAvgPool2d", plan_adaptive_average_pool, "AveragePool"},
+                 {{"self", self}, {"outputSize", outputSize}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnAdaptiveAvgPool2d(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnAdaptiveAvgPool2d", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdaptiveAvgPool2dBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* self,
+                                                           aclTensor* out, uint64_t* workspaceSize,
+                                                           aclOpExecutor** executor) {
+  return prepare(
+      "aclnnAdaptiveAvgPool2dBackwardGetWorkspaceSize",
+      {"aclnnAdaptiveAvgPool2dBackward", plan_adaptive_average_pool_backward, "AveragePoolBackward"},
+      {{"gradOutput", gradOutput}, {"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnAdaptiveAvgPool2dBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                           aclrtStream stream) {
+  return run("aclnnAdaptiveAvgPool2dBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdaptiveMaxPool2dGetWorkspaceSize(const aclTensor* self, const aclIntArray* outputSize,
+                                                   aclTensor* out, aclTensor* indices,
+                                                   uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAdaptiveMaxPool2dGetWorkspaceSize",
+                 {"aclnnAdaptiveMaxPool2d", plan_adaptive_max_pool, "MaxPool"},
+                 {{"self", self}, {"outputSize", outputSize}, {"out", out}, {"indices", indices}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAdaptiveMaxPool2d(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnAdaptiveMaxPool2d", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdaptiveMaxPool2dBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* self,
+                                                           const aclTensor* indices, aclTensor* gradInput,
+                                                           uint64_t* workspaceSize,
+                                                           aclOpExecutor** executor) {
+  return prepare("aclnnAdaptiveMaxPool2dBackwardGetWorkspaceSize",
+                 {"aclnnAdaptiveMaxPool2dBackward", plan_adaptive_max_pool_backward, "MaxPoolBackward"},
+                 {{"gradOutput", gradOutput}, {"self", self}, {"indices", indices}, {"gradInput", gradInput}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAdaptiveMaxPool2dBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                           aclrtStream stream) {
+  return run("aclnnAdaptiveMaxPool2dBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdaptiveAvgPool3dGetWorkspaceSize(const aclTensor* self, const aclIntArray* outputSize,
+                                                   aclTensor* out, uint64_t* workspaceSize,
+                                                   aclOpExecutor** executor) {
+  return prepare("aclnnAdaptiveAvgPool3dGetWorkspaceSize",
+                 {"aclnnAdaptiveAvgPool3d", plan_adaptive_average_pool, "AveragePool"},
+                 {{"self", self}, {"outputSize", outputSize}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnAdaptiveAvgPool3d(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnAdaptiveAvgPool3d", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdaptiveAvgPool3dBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* self,
+                                                           aclTensor* out, uint64_t* workspaceSize,
+                                                           aclOpExecutor** executor) {
+  return prepare(
+      "aclnnAdaptiveAvgPool3dBackwardGetWorkspaceSize",
+      {"aclnnAdaptiveAvgPool3dBackward", plan_adaptive_average_pool_backward, "AveragePoolBackward"},
+      {{"gradOutput", gradOutput}, {"self", self}, {"out", out}}, workspaceSize, executor);
+}
+
+aclnnStatus aclnnAdaptiveAvgPool3dBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                           aclrtStream stream) {
+  return run("aclnnAdaptiveAvgPool3dBackward", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdaptiveMaxPool3dGetWorkspaceSize(const aclTensor* self, const aclIntArray* outputSize,
+                                                   aclTensor* out, aclTensor* indices,
+                                                   uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnAdaptiveMaxPool3dGetWorkspaceSize",
+                 {"aclnnAdaptiveMaxPool3d", plan_adaptive_max_pool, "MaxPool"},
+                 {{"self", self}, {"outputSize", outputSize}, {"out", out}, {"indices", indices}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAdaptiveMaxPool3d(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                   aclrtStream stream) {
+  return run("aclnnAdaptiveMaxPool3d", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdaptiveMaxPool3dBackwardGetWorkspaceSize(const aclTensor* gradOutput, const aclTensor* self,
+                                                           const aclTensor* indices, aclTensor* gradInput,
+                                                           uint64_t* workspaceSize,
+                                                           aclOpExecutor** executor) {
+  return prepare("aclnnAdaptiveMaxPool3dBackwardGetWorkspaceSize",
+                 {"aclnnAdaptiveMaxPool3dBackward", plan_adaptive_max_pool_backward, "MaxPoolBackward"},
+                 {{"gradOutput", gradOutput}, {"self", self}, {"indices", indices}, {"gradInput", gradInput}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnAdaptiveMaxPool3dBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                           aclrtStream stream) {
+  return run("aclnnAdaptiveMaxPool3dBackward", workspace, workspaceSize, executor, stream);
 }
 
 }  // extern "C"
