@@ -43,7 +43,7 @@ def test_a_training_step_copies_nothing():
         images, classes = torch.randn(4, 3, 9, 9, device="npu"), torch.arange(4, device="npu")
         F.cross_entropy(model(images), classes).backward()
         optimizer.step()
-    assert torch_npu.fallback_stats()["fallbacks"] > 10
+    assert torch_npu.fallback_stats()["fallbacks"] > 5
     assert copies() == 0
 
 
