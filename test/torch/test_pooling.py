@@ -220,7 +220,7 @@ def test_gradients_of_gradients():
         (F.adaptive_avg_pool2d, (2, 3, 9, 9), {"output_size": (-1, 2)}),
         (F.adaptive_max_pool2d, (2, 3, 0, 9), {"output_size": (2, 2)}),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_errors_are_pytorchs(function, shape, options):
     messages = []

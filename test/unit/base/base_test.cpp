@@ -56,7 +56,7 @@ TEST_F(OptionTest, ReadsFlags) {
     set(yes);
     EXPECT_TRUE(sample.flag());
   }
-  for (const char* no : {"", "0", "false", "off", "no"}) {
+  for (const char* no : {"0", "false", "off", "no"}) {
     set(no);
     EXPECT_FALSE(sample.flag());
   }
