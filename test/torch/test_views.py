@@ -225,7 +225,7 @@ def test_factories_agree_with_the_cpu(make):
     ours, expected = make("npu"), make("cpu")
     assert ours.device.type == "npu"
     assert (ours.dtype, ours.shape, ours.stride()) == (expected.dtype, expected.shape, expected.stride())
-    assert torch.equal(ours.cpu(), expected)
+    torch.testing.assert_close(ours.cpu(), expected)  # windows are computed by functions of our own
 
 
 def test_factories_refuse_what_no_device_tensor_can_be():
