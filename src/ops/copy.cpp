@@ -26,4 +26,12 @@ Launch prepare_copy(const View& to, const View& from) {
   return prepare_copy(iteration.sizes(), iteration.operands()[0], iteration.operands()[1]);
 }
 
+View merged_or_copied(const View& view, size_t first, size_t last, const TakeMemory& take,
+                      std::vector<Launch>& launches) {
+  if (const auto merged = view.merged(first, last)) return *merged;
+  const View copy = temporary(take, view.dtype, view.sizes);
+  launches.push_back(prepare_copy(copy, view));
+  return *copy.merged(first, last);
+}
+
 }  // namespace anynpu::ops

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ops/iteration.h"
 #include "ops/launch.h"
@@ -18,5 +19,9 @@ DType bits_of(size_t bytes);
 Launch prepare_copy(std::span<const int64_t> sizes, const Operand& to, const Operand& from);
 /// The same of tensors of the same sizes, none of them 0.
 Launch prepare_copy(const View& to, const View& from);
+/// `view` with dimensions [first, last) as one; where no one stride goes along them, that of a copy, which
+/// `launches` then make.
+View merged_or_copied(const View& view, size_t first, size_t last, const TakeMemory& take,
+                      std::vector<Launch>& launches);
 
 }  // namespace anynpu::ops

@@ -46,18 +46,6 @@ V multiply_add(V a, V b, V c) {
 }
 tile::Expr multiply_add(const tile::Expr& a, const tile::Expr& b, const tile::Expr& c);
 
-/// high + low = x * constant, to twice the type's precision.
-template <class V>
-struct TwoParts {
-  V high, low;
-};
-template <Scalar V>
-TwoParts<V> product(V x, V constant) {
-  const V high = x * constant;
-  return {high, std::fma(x, constant, -high)};
-}
-TwoParts<tile::Expr> product(const tile::Expr& x, double constant);
-
 /// A function of elements, written once as a generic lambda: over tile values it emits code, over double and
 /// int64_t it is the reference. The lambda returns one result, or a tuple of them.
 struct Formula {

@@ -220,7 +220,7 @@ KernelTable::Key key_of(const Coalesced& call) {
   }
   key.add(call.by_lines());
   key.add(call.from_zero);
-  key.add(lies(call.indexed.dtype, call.indexed.strides.back()));
+  if (call.by_lines()) key.add(lies(call.indexed.dtype, call.indexed.strides.back()));
   return key;
 }
 

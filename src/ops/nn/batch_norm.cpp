@@ -41,14 +41,9 @@ class Channels {
 
   /// Parts x channels x images x elements of an image: a copy where no strides say so.
   View parts_of(const View& view) {
-    auto images = view.merged(2, view.sizes.size());
-    if (!images) {
-      const View copy = temporary(take_, view.dtype, view.sizes);
-      launches_.push_back(prepare_copy(copy, view));
-      images = copy.merged(2, view.sizes.size());
-    }
-    const auto& of = images->strides;
-    return {view.dtype, images->data, of_parts_, {of[0] * of_parts_[2], of[1], of[0], of[2]}};
+    const View images = merged_or_copied(view, 2, view.sizes.size(), take_, launches_);
+    const auto& of = images.strides;
+    return {view.dtype, images.data, of_parts_, {of[0] * of_parts_[2], of[1], of[0], of[2]}};
   }
   /// One element for each part, beside its elements.
   View of_part(const View& view) const { return {view.dtype, view.data, of_parts_, {of_parts_[1], 1, 0, 0}}; }

@@ -185,6 +185,20 @@ class Layout {
   const Index most_rows, most_cols;  ///< of a block's tiles
 };
 
+/// How many elements each window has, of those whose positions are rows and columns of a tile that starts at
+/// these.
+Expr elements_of_windows(Builder& builder, const Form& form, const Layout& layout, const Index& depth,
+                         const Index& height, const Index& width, const Index& rows, const Index& cols) {
+  const DType dtype = form.compute();
+  const Expr deep = layout.z.extent_at(builder, depth, dtype);
+  if (form.by_width())
+    return deep * layout.y.extents(builder, tile::Axis::kRows, height, rows, dtype) *
+           layout.x.extents(builder, tile::Axis::kCols, width, cols, dtype);
+  const Expr plane = deep * layout.y.extent_at(builder, height, dtype);
+  if (form.adaptive) return plane * layout.x.extent_at(builder, width, dtype);
+  return plane * layout.x.extents(builder, tile::Axis::kRows, width, rows, dtype);
+}
+
 /// A block of results: positions of rows and columns of one depth of an image; where columns are channels, of
 /// one height, and where windows are adaptive, of one width.
 class Block {
@@ -273,15 +287,7 @@ class Block {
 
   /// How many elements each window has.
   Expr count() const {
-    const DType dtype = form_.compute();
-    const auto &y = layout_.y, &x = layout_.x;
-    const Expr deep = layout_.z.extent_at(builder_, depth_, dtype);
-    if (form_.by_width())
-      return deep * y.extents(builder_, tile::Axis::kRows, height_, rows_, dtype) *
-             x.extents(builder_, tile::Axis::kCols, 0, cols_, dtype);
-    const Expr plane = deep * y.extent_at(builder_, height_, dtype);
-    if (form_.adaptive) return plane * x.extent_at(builder_, width_, dtype);
-    return plane * x.extents(builder_, tile::Axis::kRows, width_, rows_, dtype);
+    return elements_of_windows(builder_, form_, layout_, depth_, height_, width_, rows_, cols_);
   }
 
  private:
@@ -383,16 +389,9 @@ tile::Kernel mean_gradient_kernel(const Form& form) {
                 cols = form.by_width() ? in_x.count : channels;
     Expr value = converted(
         builder.load(grad, layout.in_result(n, channel, depth, in_y.first, in_x.first), rows, cols), dtype);
-    const auto counts = [&] {
-      const Expr deep = z.extent_at(builder, depth, dtype);
-      if (form.by_width())
-        return deep * y.extents(builder, tile::Axis::kRows, in_y.first, rows, dtype) *
-               x.extents(builder, tile::Axis::kCols, in_x.first, cols, dtype);
-      const Expr plane = deep * y.extent_at(builder, in_y.first, dtype);
-      if (form.adaptive) return plane * x.extent_at(builder, in_x.first, dtype);
-      return plane * x.extents(builder, tile::Axis::kRows, in_x.first, rows, dtype);
-    };
-    value = value / (divisor ? *divisor : counts());
+    value = value /
+            (divisor ? *divisor
+                     : elements_of_windows(builder, form, layout, depth, in_y.first, in_x.first, rows, cols));
     builder.accumulate(image, layout.in_image(n, channel, in_z.element, in_y.element, in_x.element), value);
   };
   each(z.positions(), [&](const Index& depth) {
@@ -503,12 +502,9 @@ void finish(const View& sums, const View& of_x, std::vector<Launch>& launches) {
   if (sums.data != of_x.data) launches.push_back(prepare_copy(of_x, sums));
 }
 
-/// Batch x channels x all others; a copy where no strides say so.
+/// Batch x channels x all others.
 View planes(const View& view, const TakeMemory& take, std::vector<Launch>& launches) {
-  if (const auto merged = view.merged(2, view.sizes.size())) return *merged;
-  const View copy = temporary(take, view.dtype, view.sizes);
-  launches.push_back(prepare_copy(copy, view));
-  return *copy.merged(2, view.sizes.size());
+  return merged_or_copied(view, 2, view.sizes.size(), take, launches);
 }
 
 }  // namespace
