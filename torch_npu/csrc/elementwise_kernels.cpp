@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "torch_npu/csrc/elementwise.h"
+#include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
@@ -79,13 +83,24 @@ std::optional<Signature> Signature::of(const Elementwise& op, const c10::Functio
   return fits ? std::optional(std::move(signature)) : std::nullopt;
 }
 
+/// An argument of a call for tensors, which is not copied.
+using Given = std::variant<const Tensor*, c10::Scalar, std::string_view>;
+
+Given given(const Tensor& tensor) { return &tensor; }
+Given given(const c10::Scalar& number) { return number; }
+Given given(std::string_view text) { return text; }
 /// Element `index` of an argument that is a list; else all of it.
-IValue element_of(const IValue& argument, size_t index) {
-  return argument.isList() ? argument.toListRef()[index] : argument;
+Given given(const IValue& value, size_t index) {
+  if (value.isList()) return given(value.toListRef()[index], 0);
+  if (value.isTensor()) return given(value.toTensor());
+  if (value.isString()) return given(value.toStringView());
+  return given(value.toScalar());
 }
 
-Tensor as_operand(const IValue& value) {
-  return value.isTensor() ? value.toTensor() : at::native::wrapped_scalar_tensor(value.toScalar());
+ElementwisePlan::Operand as_operand(const Given& value) {
+  using Operand = ElementwisePlan::Operand;
+  if (const auto* tensor = std::get_if<const Tensor*>(&value)) return Operand::borrowed(**tensor);
+  return Operand::owned(at::native::wrapped_scalar_tensor(std::get<c10::Scalar>(value)));
 }
 
 /// The kernel of one overload of ATen's.
@@ -95,11 +110,12 @@ class ElementwiseKernel {
 
   Results operator()(Arguments arguments, OpCounter& counter) const;
 
+  /// Makes a new plan that of a call for tensors; false where there is no kernel for it.
+  bool plan(ElementwisePlan& plan, at::ArrayRef<Given> arguments) const;
+
  private:
-  std::optional<size_t> chosen(Arguments arguments) const;
   /// How many calls for tensors it is; nothing where lists disagree.
   std::optional<size_t> calls_of(Arguments arguments) const;
-  ElementwisePlan::Arguments arguments_of(Arguments arguments, size_t call, size_t choice) const;
   Results results_of(Arguments arguments, at::ArrayRef<ElementwisePlan> plans) const;
 
   const Elementwise& op_;
@@ -107,21 +123,36 @@ class ElementwiseKernel {
 };
 
 Results ElementwiseKernel::operator()(Arguments arguments, OpCounter& counter) const {
-  const auto choice = chosen(arguments), calls = calls_of(arguments);
-  if (!choice || !calls) return std::nullopt;
+  const auto calls = calls_of(arguments);
+  if (!calls) return std::nullopt;
   c10::SmallVector<ElementwisePlan, 1> plans(*calls);
-  for (size_t i = 0; i < *calls; ++i)
-    if (!plans[i].make(op_, arguments_of(arguments, i, *choice))) return std::nullopt;
+  c10::SmallVector<Given, 6> of_call;
+  for (size_t i = 0; i < *calls; ++i) {
+    of_call.clear();
+    for (const IValue& argument : arguments) of_call.push_back(given(argument, i));
+    if (!plan(plans[i], of_call)) return std::nullopt;
+  }
   for (ElementwisePlan& plan : plans) plan.launch(counter);
   return results_of(arguments, plans);
 }
 
-std::optional<size_t> ElementwiseKernel::chosen(Arguments arguments) const {
-  if (!signature_.choice) return 0;
-  const auto& values = op_.choice->values;
-  const auto found = std::find(values.begin(), values.end(), arguments[*signature_.choice].toStringView());
-  if (found == values.end()) return std::nullopt;
-  return static_cast<size_t>(found - values.begin());
+bool ElementwiseKernel::plan(ElementwisePlan& plan, at::ArrayRef<Given> arguments) const {
+  ElementwisePlan::Arguments made;
+  if (signature_.choice) {
+    const auto& values = op_.choice->values;
+    const auto found =
+        std::find(values.begin(), values.end(), std::get<std::string_view>(arguments[*signature_.choice]));
+    if (found == values.end()) return false;
+    made.choice = static_cast<size_t>(found - values.begin());
+  }
+  for (const size_t operand : signature_.operands) made.operands.push_back(as_operand(arguments[operand]));
+  for (size_t i = 0; i < signature_.numbers.size(); ++i) {
+    const auto place = signature_.numbers[i];
+    made.numbers.push_back(place ? std::get<c10::Scalar>(arguments[*place])
+                                 : c10::Scalar(static_cast<int64_t>(*op_.numbers[i].otherwise)));
+  }
+  if (signature_.out) made.results.push_back(as_operand(arguments[*signature_.out]));
+  return plan.make(op_, made);
 }
 
 std::optional<size_t> ElementwiseKernel::calls_of(Arguments arguments) const {
@@ -135,21 +166,6 @@ std::optional<size_t> ElementwiseKernel::calls_of(Arguments arguments) const {
   return calls;
 }
 
-ElementwisePlan::Arguments ElementwiseKernel::arguments_of(Arguments arguments, size_t call,
-                                                           size_t choice) const {
-  ElementwisePlan::Arguments made;
-  made.choice = choice;
-  for (const size_t operand : signature_.operands)
-    made.operands.push_back(as_operand(element_of(arguments[operand], call)));
-  for (size_t i = 0; i < signature_.numbers.size(); ++i) {
-    const auto place = signature_.numbers[i];
-    made.numbers.push_back(place ? element_of(arguments[*place], call).toScalar()
-                                 : c10::Scalar(static_cast<int64_t>(*op_.numbers[i].otherwise)));
-  }
-  if (signature_.out) made.results.push_back(element_of(arguments[*signature_.out], call).toTensor());
-  return made;
-}
-
 Results ElementwiseKernel::results_of(Arguments arguments, at::ArrayRef<ElementwisePlan> plans) const {
   Results results(std::in_place);
   if (!signature_.lists) {
@@ -160,6 +176,84 @@ Results ElementwiseKernel::results_of(Arguments arguments, at::ArrayRef<Elementw
     results->emplace_back(std::move(list));
   }
   return results;
+}
+
+/// What a parameter of a function takes.
+template <class Parameter>
+constexpr TypeKind kind_of() {
+  if constexpr (std::is_same_v<Parameter, const c10::Scalar&>) return TypeKind::NumberType;
+  if constexpr (std::is_same_v<Parameter, std::string_view>) return TypeKind::StringType;
+  return TypeKind::TensorType;
+}
+
+/// The kernel as a function of an overload's own type: its arguments are not put on a stack.
+template <class Function>
+class Typed;
+template <class Result, class... Parameters>
+class Typed<Result(Parameters...)> {
+ public:
+  Typed(ElementwiseKernel kernel, const c10::OperatorHandle& op)
+      : kernel_(std::move(kernel)), op_(op), counter_(op_counter(c10::toString(op.operator_name()))) {}
+
+  /// Whether it is a function of that schema.
+  static bool fits(const c10::FunctionSchema& schema) {
+    if (schema.arguments().size() != sizeof...(Parameters) || schema.returns().size() != 1) return false;
+    auto argument = schema.arguments().begin();
+    const auto takes = [&]<class Parameter>(std::type_identity<Parameter>) {
+      const bool written = argument->alias_info() != nullptr && argument->alias_info()->isWrite();
+      return written == std::is_same_v<Parameter, Tensor&> &&
+             (argument++)->type()->kind() == kind_of<Parameter>();
+    };
+    return (takes(std::type_identity<Parameters>()) && ...);
+  }
+
+  Result operator()(c10::DispatchKeySet keys, Parameters... arguments) const {
+    ElementwisePlan plan;
+    if (kernel_.plan(plan, {given(arguments)...})) {
+      plan.launch(counter_);
+      if constexpr (std::is_same_v<Result, Tensor>) return plan.result();
+    } else {
+      torch::jit::Stack stack;
+      torch::jit::push(stack, arguments...);
+      fallback(op_, keys, &stack);
+      if constexpr (std::is_same_v<Result, Tensor>) return std::move(stack.back()).toTensor();
+    }
+    if constexpr (std::is_same_v<Result, Tensor&>) return written(arguments...);
+  }
+
+ private:
+  template <class First, class... Others>
+  static Tensor& written(First&& first, Others&&... others) {
+    if constexpr (std::is_same_v<First, Tensor&>)
+      return first;
+    else
+      return written(std::forward<Others>(others)...);
+  }
+
+  const ElementwiseKernel kernel_;
+  const c10::OperatorHandle op_;
+  OpCounter& counter_;
+};
+
+/// The kernel as a function of the first type that fits; nothing where none does.
+template <class... Functions>
+std::optional<torch::CppFunction> typed(const ElementwiseKernel& kernel, const c10::OperatorHandle& op) {
+  std::optional<torch::CppFunction> made;
+  const auto make = [&]<class Function>(std::type_identity<Function>) {
+    if (Typed<Function>::fits(op.schema())) made.emplace(Typed<Function>(kernel, op));
+    return made.has_value();
+  };
+  (make(std::type_identity<Functions>()) || ...);
+  return made;
+}
+
+using T = const Tensor&;
+using S = const c10::Scalar&;
+/// As a function of the types that most overloads have.
+std::optional<torch::CppFunction> typed(const ElementwiseKernel& kernel, const c10::OperatorHandle& op) {
+  return typed<Tensor(T), Tensor(T, T), Tensor(T, S), Tensor(T, T, T), Tensor(T, T, S), Tensor(T, S, S),
+               Tensor(T, std::string_view), Tensor&(Tensor&), Tensor&(Tensor&, T), Tensor&(Tensor&, S),
+               Tensor&(Tensor&, T, S), Tensor&(Tensor&, S, S)>(kernel, op);
 }
 
 }  // namespace
@@ -177,8 +271,13 @@ bool register_elementwise(torch::Library& aten, const c10::OperatorHandle& op) {
   auto signature = Signature::of(*row->second, op.schema());
   // A composite of one tensor calls an operator that has a kernel; one of lists calls it for each tensor.
   if (!signature || (!signature->lists && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU))) return false;
-  add_native(aten, c10::toString(op.operator_name()), {row->second->name},
-             ElementwiseKernel(*row->second, std::move(*signature)));
+  const ElementwiseKernel kernel(*row->second, std::move(*signature));
+  const std::string name = c10::toString(op.operator_name());
+  if (auto function = typed(kernel, op)) {
+    add_native(aten, name, {row->second->name}, std::move(*function));
+  } else {
+    add_native(aten, name, {row->second->name}, kernel);
+  }
   return true;
 }
 

@@ -1,3 +1,5 @@
+#include "torch_npu/csrc/factories.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <c10/core/DeviceGuard.h>
@@ -60,6 +62,19 @@ Tensor efficient_zero_tensor(IntArrayRef size, optional<ScalarType> dtype, optio
   return at::detail::empty_generic(size, &allocator, kDense | DispatchKeySet(DispatchKey::ZeroTensor),
                                    c10::dtype_or_default(dtype), std::nullopt);
 }
+
+}  // namespace
+
+Tensor empty_alike(const Tensor& like, ScalarType dtype) {
+  const auto format = like.is_contiguous()                             ? optional(MemoryFormat::Contiguous)
+                      : like.is_contiguous(MemoryFormat::ChannelsLast) ? optional(MemoryFormat::ChannelsLast)
+                                                                       : std::nullopt;
+  return format
+             ? empty(like.sizes(), dtype, std::nullopt, like.device(), std::nullopt, format)
+             : empty_strided(like.sizes(), like.strides(), dtype, std::nullopt, like.device(), std::nullopt);
+}
+
+namespace {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);

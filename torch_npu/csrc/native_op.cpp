@@ -37,6 +37,8 @@ class NativeOp : public c10::OperatorKernel {
   OpCounter& counter_;
 };
 
+std::string full_name(const std::string& name) { return name.starts_with("aten::") ? name : "aten::" + name; }
+
 }  // namespace
 
 std::vector<Served>& served() {
@@ -44,15 +46,23 @@ std::vector<Served>& served() {
   return *all;
 }
 
-void add_native(torch::Library& aten, const std::string& name, Rows rows, NativeKernel kernel) {
-  const std::string full = name.starts_with("aten::") ? name : "aten::" + name;
+void add_native(torch::Library& aten, const std::string& name, Rows rows, torch::CppFunction function) {
+  const std::string full = full_name(name);
   served().push_back({full, std::move(rows)});
-  aten.impl(full.c_str(),
-            torch::CppFunction::makeFromBoxedFunctor(std::make_unique<NativeOp>(std::move(kernel), full)));
+  aten.impl(full.c_str(), std::move(function));
+}
+
+void add_native(torch::Library& aten, const std::string& name, Rows rows, NativeKernel kernel) {
+  auto op = std::make_unique<NativeOp>(std::move(kernel), full_name(name));
+  add_native(aten, name, std::move(rows), torch::CppFunction::makeFromBoxedFunctor(std::move(op)));
 }
 
 void enqueue_native(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter) {
-  anynpu::Stream& stream = current_runtime_stream(on.device());
+  enqueue_native(std::move(launch), on.device(), counter);
+}
+
+void enqueue_native(anynpu::ops::Launch launch, c10::Device device, OpCounter& counter) {
+  anynpu::Stream& stream = current_runtime_stream(device);
   const anynpu::TaskLabel label(counter.name.c_str());
   counter.count_native();
   launch_kernel(stream, std::move(launch));

@@ -30,6 +30,8 @@ using Rows = std::vector<std::string_view>;
 /// Makes `kernel`, which launches kernels of these rows, that of ATen's operator `name`, perhaps with its
 /// overload's name, on npu; calls that it gives nothing for go to the fallback as they came.
 void add_native(torch::Library& aten, const std::string& name, Rows rows, NativeKernel kernel);
+/// The same of a function that counts its calls, and calls the fallback, itself.
+void add_native(torch::Library& aten, const std::string& name, Rows rows, torch::CppFunction function);
 
 /// The operators of ATen that kernels of rows serve, with their overloads' names.
 struct Served {
@@ -45,9 +47,10 @@ void add_whole(torch::Library& aten, const char* name, Rows rows, Function* func
   served().push_back({std::string("aten::") + name, std::move(rows)});
 }
 
-/// Enqueues launches on the current stream of the device of `on`, as tasks of that operator.
-void enqueue_native(std::vector<anynpu::ops::Launch> launches, const at::Tensor& on, OpCounter& counter);
+/// Enqueues launches on the device's current stream, as tasks of that operator.
+void enqueue_native(anynpu::ops::Launch launch, c10::Device device, OpCounter& counter);
 void enqueue_native(anynpu::ops::Launch launch, const at::Tensor& on, OpCounter& counter);
+void enqueue_native(std::vector<anynpu::ops::Launch> launches, const at::Tensor& on, OpCounter& counter);
 
 /// A tensor on npu for the planners of src/ops, with elements of its own type, which they have, or of another
 /// one. It has an address even where it has no elements.

@@ -70,8 +70,11 @@ std::optional<Plans> plans_of(Arguments arguments, size_t choice) {
   for (size_t i = 0; i < calls; ++i) {
     call.operands.clear();
     call.results.clear();
-    for (const Argument operand : operands) call.operands.push_back(list(operand).get(i));
-    for (const Argument result : results) call.results.push_back(list(result).get(i));
+    using Operand = ElementwisePlan::Operand;
+    for (const Argument operand : operands)
+      call.operands.push_back(Operand::borrowed(arguments[operand].toListRef()[i].toTensor()));
+    for (const Argument result : results)
+      call.results.push_back(Operand::borrowed(arguments[result].toListRef()[i].toTensor()));
     if (!plans[i].make(op, call)) return std::nullopt;
   }
   return plans;
