@@ -85,6 +85,7 @@ class Generator {
   Span all(const Index& extent) const;
   void through_local();
   void change_local(int buffer, const Span& rows, const Span& cols);
+  void overwrite(int buffer, const Span& rows, const Span& cols);
   Expr from_local(int buffer, const Span& rows, const Span& cols);
   Expr through_turned(int buffer, const Span& rows, const Span& cols);
   Kernel with_locals(Kernel kernel) const;

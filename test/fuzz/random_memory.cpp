@@ -130,6 +130,17 @@ void Generator::through_local() {
   }
   if (chance(60)) change_local(to, rows, cols);
   values_.push_back(from_local(to, rows, cols));
+  if (chance(50)) overwrite(to, rows, cols);
+}
+
+/// With something else: what was read before stays as it was.
+void Generator::overwrite(int buffer, const Span& rows, const Span& cols) {
+  const DType dtype = builder_.kernel().buffer(buffer).dtype;
+  const Expr other = pick();
+  const bool fits = (other.type().rows.is(1) || other.type().rows == rows.count) &&
+                    (other.type().cols.is(1) || other.type().cols == cols.count);
+  const Expr value = fits ? as(other, dtype) : builder_.constant(dtype, 1.0);
+  builder_.store(buffer, {0, 0}, builder_.broadcast(value, rows.count, cols.count));
 }
 
 void Generator::change_local(int buffer, const Span& rows, const Span& cols) {

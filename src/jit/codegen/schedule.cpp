@@ -300,6 +300,10 @@ class Scheduler {
       if (const Facts& operand = facts(value); in_open_nest(value))
         phase = std::max(phase, homes_[static_cast<size_t>(operand.home)].phase +
                                     (ends_phase(*operand.definition) ? 1 : 0));
+    if (is_write(instruction))  // what is read of its memory is read before
+      for (const Instruction* other : accesses_)
+        if (other->buffer == instruction.buffer)
+          phase = std::max(phase, homes_[static_cast<size_t>(facts(other->results[0]).home)].phase);
     const int home = home_of(phase, shape.cols);
     homes_[static_cast<size_t>(home)].instructions.push_back(&instruction);
     for (const Value result : instruction.results) {
@@ -411,6 +415,18 @@ class Scheduler {
       facts.storage = Storage::kRow;
   }
 
+  /// Whether it has a place of its own in its loop, rather than where it is used first: what is kept, what
+  /// has an effect, and reads of memory that the loop also writes.
+  bool is_part(const Instruction& instruction, const Home& home) {
+    if (is_sink(instruction)) return true;
+    const bool kept = std::ranges::any_of(
+        instruction.results, [&](Value result) { return facts(result).storage != Storage::kComputed; });
+    return kept || (instruction.opcode == Opcode::kLoad &&
+                    std::ranges::any_of(home.instructions, [&](const Instruction* other) {
+                      return is_write(*other) && other->buffer == instruction.buffer;
+                    }));
+  }
+
   /// Puts the loops into their nests, by phase, with what they write.
   void finish(std::vector<Step>& steps) {
     for (Step& step : steps) {
@@ -422,10 +438,7 @@ class Scheduler {
         if (home.nest != number) continue;
         ColumnLoop loop = {home.phase, home.cols, {}, home.cost};
         for (const Instruction* instruction : home.instructions)
-          if (is_sink(*instruction) || std::ranges::any_of(instruction->results, [&](Value result) {
-                return facts(result).storage != Storage::kComputed;
-              }))
-            loop.parts.push_back(instruction);
+          if (is_part(*instruction, home)) loop.parts.push_back(instruction);
         if (!loop.parts.empty()) step.nest.loops.push_back(std::move(loop));
       }
       std::ranges::sort(step.nest.loops, {}, &ColumnLoop::phase);

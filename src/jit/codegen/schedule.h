@@ -23,8 +23,8 @@ enum class Storage : uint8_t {
 struct ColumnLoop {
   int phase;                              ///< uses what reductions and scans of earlier phases give
   Index cols;                             ///< 1: no loop
-  std::vector<const Instruction*> parts;  ///< stores, reductions and scans, and what defines kept values; in
-                                          ///< program order
+  std::vector<const Instruction*> parts;  ///< stores, reductions and scans, what defines kept values, and
+                                          ///< loads of memory that it writes; in program order
   int cost = 0;                           ///< about how many instructions an element takes
 };
 

@@ -314,6 +314,43 @@ kernel @random(%b1: i32[?r, ?c], %b2: i32[?r, ?c], %b3: i32[?c, ?r]) grid(1) loc
   %5 = transpose %4
   store %b2[0, 0], %5
 })"},
+    // What is loaded before a store to the same memory in the same loop, and used after it.
+    {"AReducedLoadBeforeAStoreInItsPlace", {3, 70}, R"(
+kernel @again(%x: f32[?r, ?c], %y: f32[?r]) grid(1) local(%t: f32[?r, ?c]) {
+  store %t[0, 0], (load %x[0, 0] : tile<?r x ?c, f32>)
+  loop i0 = 0 to 1 {
+    accumulate %t[0, 0], (load %x[0, 0] : tile<?r x ?c, f32>)
+    yield
+  }
+  %a = load %t[0, 0] : tile<?r x ?c, f32>
+  %s = row_sum %a
+  store %t[0, 0], (neg (load %x[0, 0] : tile<?r x ?c, f32>))
+  store %y[0], (transpose %s)
+})"},
+    {"AStoredLoadBeforeAStoreInItsPlace", {3, 70}, R"(
+kernel @later(%x: f32[?r, ?c], %y: f32[?r, ?c]) grid(1) local(%t: f32[?r, ?c]) {
+  store %t[0, 0], (load %x[0, 0] : tile<?r x ?c, f32>)
+  loop i0 = 0 to 1 {
+    accumulate %t[0, 0], (load %x[0, 0] : tile<?r x ?c, f32>)
+    yield
+  }
+  %a = load %t[0, 0] : tile<?r x ?c, f32>
+  store %t[0, 0], (neg (load %x[0, 0] : tile<?r x ?c, f32>))
+  store %y[0, 0], %a
+})"},
+    {"ALoadThatWaitsForASumBeforeAStoreInItsPlace", {3, 70}, R"(
+kernel @phases(%x: f32[?r, ?c], %y: f32[?r, ?c]) grid(1) local(%t: f32[?r, ?c]) {
+  store %t[0, 0], (load %x[0, 0] : tile<?r x ?c, f32>)
+  loop i0 = 0 to 1 {
+    accumulate %t[0, 0], (load %x[0, 0] : tile<?r x ?c, f32>)
+    yield
+  }
+  %x1 = load %x[0, 0] : tile<?r x ?c, f32>
+  %s = row_sum %x1
+  %a = load %t[0, 0] mask (lt %x1, %s) else f32(0) : tile<?r x ?c, f32>
+  store %t[0, 0], (neg %x1)
+  store %y[0, 0], %a
+})"},
 };
 
 class JitRegressions : public testing::TestWithParam<Regression> {};
