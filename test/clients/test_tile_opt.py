@@ -101,6 +101,23 @@ def test_errors(arguments, text, expected):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("command", ["interpret", "run", "compare", "time"])
+@pytest.mark.parametrize(
+    ("access", "position"),
+    [
+        ("store %y[0], (load %x[?n] : tile<1 x 1, f32>)", "position 9 in dimension 0 of %x"),
+        ("store %y[1], (load %x[0] : tile<1 x ?n, f32>)", "position 9 in dimension 0 of %y"),
+        ("store %y[0 - 4096], (load %x[0] : tile<1 x ?n, f32>)", "position -4096 in dimension 0 of %y"),
+    ],
+)
+def test_an_access_outside_a_buffer_is_reported(command, access, position):
+    text = f"kernel @beyond(%x: f32[?n], %y: f32[?n]) grid(1) {{ {access} }}"
+    done = tile_opt(command, "--size", "n=9", text=text)
+    assert done.returncode == 2
+    assert f"kernel @beyond: {position}" in done.stderr
+    assert done.stdout == ""
+
+
 def test_a_missing_compiler_is_named(tmp_path):
     shutil.copy(LIBRARIES / "libanynpu.so", tmp_path)
     done = tile_opt("assembly", LD_LIBRARY_PATH=str(tmp_path))

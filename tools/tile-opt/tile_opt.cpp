@@ -112,8 +112,16 @@ bool interpret(const tile::Kernel& kernel, const Options& options) {
   return true;
 }
 
+/// Raises kInvalidArgument where the program accesses memory outside its buffers, for which machine code
+/// does not look.
+void check_accesses(const tile::Workload& workload) {
+  std::vector<tile::GuardedMemory> memory;
+  tile::interpret(workload.kernel, workload.on_copies(memory));
+}
+
 bool run(const tile::Kernel& kernel, const Options& options) {
   const auto workload = workload_of(kernel, options);
+  check_accesses(workload);
   std::vector<tile::GuardedMemory> memory;
   jit::compile(kernel, options.isa)->run(workload.on_copies(memory));
   print_results(workload, memory);
@@ -163,6 +171,7 @@ double least_time(const Function& function) {
 
 bool time(const tile::Kernel& kernel, const Options& options) {
   const auto workload = workload_of(kernel, options);
+  check_accesses(workload);
   std::shared_ptr<const jit::Compiled> compiled;
   const double compiling = least_time([&] { compiled = jit::compile(kernel, options.isa); });
   std::vector<tile::GuardedMemory> memory;
