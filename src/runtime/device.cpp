@@ -11,6 +11,7 @@
 #include "base/fork.h"
 #include "base/options.h"
 #include "base/thread_state.h"
+#include "runtime/executor.h"
 #include "runtime/running.h"
 
 namespace anynpu {
@@ -69,6 +70,7 @@ Device& Device::get(int index) {
   require(index >= 0 && index < device_count(), ErrorCode::kInvalidDevice, "invalid device ordinal ", index,
           ": 0 to ", device_count() - 1, " exist (option ANYNPU_DEVICES)");
   return made_once(devices[index], [&] {
+    lane_for(0);  // reads its option: what is wrong with it stops the start, and not each launch
     start_runtime();
     return new Device(index);
   });

@@ -97,3 +97,18 @@ for use in (lambda: torch.npu.synchronize(), lambda: x + 1, lambda: torch.empty(
         print("shut down" in str(error))
 """
     assert python(code).stdout == "True\nTrue\nTrue\n"
+
+
+def test_a_bad_option_is_reported_where_the_device_is_used_and_not_at_the_end(python):
+    code = """
+import os
+os.environ["ANYNPU_PARALLEL_BYTES"] = "many"
+import torch
+for use in (lambda: torch.ones(3, device="npu"), lambda: torch.ones(3).npu()):
+    try:
+        use()
+    except RuntimeError as error:
+        print("option ANYNPU_PARALLEL_BYTES: 'many' is not an integer" in str(error))
+"""
+    done = python(code)
+    assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
