@@ -17,7 +17,7 @@ _C = _environment.load_native_module()
 torch.utils.rename_privateuse1_backend("npu")
 torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-from torch_npu import _choices, _distributed, _dlpack, _exit, _sharing, npu, profiler
+from torch_npu import _choices, _distributed, _dlpack, _exit, _printing, _sharing, npu, profiler
 from torch_npu._attention import npu_fusion_attention
 from torch_npu._fallback import (
     fallback_stats,
@@ -31,6 +31,7 @@ _choices.choose_as_on_the_cpu()
 _sharing.share_storages_and_events()
 _distributed.refuse_hccl()
 _dlpack.name_device()
+_printing.format_on_the_host()
 _exit.leave_in_order()
 
 __version__ = _environment.VERSION

@@ -4,6 +4,8 @@ import pytest
 import torch
 from conformance.compare import disagreement
 
+import torch_npu
+
 NAN = float("nan")
 X = torch.tensor([1.0, NAN, 3.0, -float("inf"), -0.0, NAN])
 WITH_NAN = {
@@ -103,6 +105,34 @@ def test_a_reduction_that_has_no_value_raises_as_on_the_cpu(function):
     with pytest.raises((RuntimeError, IndexError)) as ours:
         function(torch.empty(0, 3, device="npu"))
     assert ours.type is expected.type and str(ours.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.tensor([1.5, float("nan"), -float("inf"), 0.0]),
+        torch.arange(2000.0).view(2, 1000) / 7,
+        torch.tensor([[1e-9, 1e9]], dtype=torch.bfloat16),
+        torch.tensor(2.5, requires_grad=True),
+        torch.arange(5),
+        torch.tensor([True, False]),
+        torch.tensor([1 + 2j, -0.5j]),
+        torch.tensor([1 + 2j, -0.5j]).conj(),
+        torch.tensor([1 + 2j, -0.5j]).conj().imag,
+    ],
+    ids=lambda x: f"{x.dtype} {tuple(x.shape)}",
+)
+def test_tensors_are_printed_as_on_the_cpu_without_operators_that_npu_lacks(x):
+    ours = x.npu()
+    torch_npu.set_fallback_mode("error")
+    try:
+        text = repr(ours)
+    finally:
+        torch_npu.set_fallback_mode("allow")
+    without_device = "".join(text.split()).replace(",device='npu:0'", "")
+    assert without_device.replace("grad_fn=<ToCopyBackward0>", "requires_grad=True") == "".join(
+        repr(x).split()
+    )
 
 
 def test_tensors_are_printed_with_their_device():
