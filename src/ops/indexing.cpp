@@ -21,6 +21,7 @@ using tile::Place;
 
 const IndexingOp kOps[] = {
     {.name = "IndexSelect", .doc = "the slices that indices name"},
+    {.name = "Embedding", .doc = "the rows of weights that indices name"},
     {.name = "Gather", .doc = "for each index, the element there along a dimension"},
     {.name = "ScatterAdd", .doc = "each value added where its index says along a dimension", .adds = true},
     {.name = "IndexAdd", .doc = "each slice added to the one that its index names", .adds = true},

@@ -1,5 +1,7 @@
 #include "ops/operand.h"
 
+#include <limits>
+
 namespace anynpu::ops {
 
 DType compute_type(DType common) {
@@ -11,6 +13,19 @@ DType compute_type(DType common) {
       return DType::kU8;
     default:
       return common;
+  }
+}
+
+double greatest_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return 0x1.ffcp15;
+    case DType::kBF16:
+      return 0x1.fep127;
+    case DType::kF32:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
   }
 }
 

@@ -27,6 +27,9 @@ struct Operand {
 /// What f16 and bf16 are computed in: f32. Bool: u8. Others: themselves.
 DType compute_type(DType common);
 
+/// The greatest finite number of a type of floats.
+double greatest_of(DType dtype);
+
 /// How a tensor lies along one dimension: what kernels are made for.
 enum class Lies : uint8_t { kStays, kAdjacent, kApart };
 Lies lies(DType dtype, int64_t stride);  ///< in bytes

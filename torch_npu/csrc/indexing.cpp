@@ -155,6 +155,19 @@ Results index_added(const Tensor& self, int64_t dim, const Tensor& index, const 
   return {{*result}};
 }
 
+/// embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse)
+Results embedding(Arguments arguments, OpCounter& counter) {
+  static const IndexingOp& op = anynpu::ops::indexing_op("Embedding");
+  const Tensor &weight = arguments[0].toTensor(), &indices = arguments[1].toTensor();
+  if (weight.dim() != 2 || !are_indices(indices, weight) || !moves(weight)) return std::nullopt;
+  std::vector<int64_t> sizes(indices.sizes().begin(), indices.sizes().end());
+  sizes.push_back(weight.size(1));
+  const Tensor result = at::empty(sizes, weight.options()),
+               rows = result.view({indices.numel(), weight.size(1)});
+  launch(op, 0, weight, spread(indices.reshape({-1}), 0, rows.sizes()), rows, counter);
+  return {{result}};
+}
+
 /// embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq)
 Results embedding_backward(Arguments arguments, OpCounter& counter) {
   static const IndexingOp& op = anynpu::ops::indexing_op("EmbeddingDenseBackward");
@@ -206,6 +219,7 @@ Results index_add_out(Arguments a, OpCounter& counter) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  add_native(m, "embedding", {"Embedding"}, embedding);
   add_native(m, "embedding_dense_backward", {"EmbeddingDenseBackward"}, embedding_backward);
   add_native(m, "gather", {"Gather"}, gather);
   add_native(m, "gather.out", {"Gather"}, gather_out);

@@ -7,7 +7,6 @@
 #include <torch/library.h>
 
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -79,9 +78,7 @@ Results uniform(Arguments arguments, OpCounter& counter) {
   const Tensor& self = arguments[0].toTensor();
   const double from = arguments[1].toDouble(), to = arguments[2].toDouble();
   if (!is_computed(self) || self.numel() == 0) return std::nullopt;
-  const double most = self.scalar_type() == at::kHalf     ? double{std::numeric_limits<at::Half>::max()}
-                      : self.scalar_type() == at::kDouble ? std::numeric_limits<double>::max()
-                                                          : double{std::numeric_limits<float>::max()};
+  const double most = anynpu::ops::greatest_of(*dtype_of(self.scalar_type()));
   if (!(from <= to && to - from <= most && std::abs(from) <= most && std::abs(to) <= most))
     return std::nullopt;
   fill(self, op, {from, to}, arguments[3], counter);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "abi/aclnn/plans.h"
@@ -184,7 +185,7 @@ Launches plan_scatter_add(const Call& call, Workspace& workspace) {
 }
 
 Launches plan_embedding(const Call& call, Workspace& workspace) {
-  static const ops::IndexingOp& op = ops::indexing_op("IndexSelect");
+  static const ops::IndexingOp& op = ops::indexing_op("Embedding");
   const View &weight = call[0].view(), &index = indices(call[1]), &out = call[2].view();
   check(weight.sizes.size() == 2, call[0].name, " has ", weight.sizes.size(), " dimensions; 2 are accepted");
   auto sizes = index.sizes;
@@ -236,8 +237,11 @@ Launches plan_uniform(const Call& call, Workspace& workspace) {
   const View& self = call[0].view();
   const double from = std::get<double>(call[1].value), to = std::get<double>(call[2].value);
   check_type(call[0], ops::kAllFloats);
-  check(from <= to, call[1].name, " is ", from, " and ", call[2].name, " ", to,
-        "; numbers in order are accepted");
+  const double most = ops::greatest_of(self.dtype);
+  check(from <= to && std::abs(from) <= most && std::abs(to) <= most && to - from <= most, call[1].name,
+        " is ", from, " and ", call[2].name, " ", to,
+        "; numbers in order are accepted that are no further from 0 and from each other than ", most,
+        ", the greatest of ", name_of(self.dtype));
   if (self.elements() == 0) return {};
   const bool dense = self.same_as(ops::contiguous(self.dtype, self.data, self.sizes));
   const View drawn = dense ? self : ops::temporary(workspace.taker(), self.dtype, self.sizes);

@@ -1,4 +1,6 @@
 #include <array>
+#include <cmath>
+#include <limits>
 #include <span>
 
 #include "aclnnop/aclnn_cat.h"
@@ -81,6 +83,12 @@ TEST_F(AclnnMoves, RaiseBadIndicesAtTheNextSynchronization) {
   EXPECT_NE(std::string(aclGetRecentErrMsg()).find("IndexSelect: index 3 is out of range"),
             std::string::npos);
   succeed(aclrtSynchronizeStream(nullptr));
+  const TestTensor weight(DType::kF32, {3, 2}), rows(DType::kF32, {2, 2});
+  succeed(aclnnEmbeddingGetWorkspaceSize(weight, index, rows, &size, &executor));
+  succeed(aclnnEmbedding(nullptr, size, executor, nullptr));
+  EXPECT_NE(aclrtSynchronizeStream(nullptr), ACL_SUCCESS);
+  EXPECT_NE(std::string(aclGetRecentErrMsg()).find("Embedding: index 3 is out of range"), std::string::npos);
+  succeed(aclrtSynchronizeStream(nullptr));
 }
 
 TEST_F(AclnnMoves, DrawFromPhilox) {
@@ -93,6 +101,27 @@ TEST_F(AclnnMoves, DrawFromPhilox) {
       expected.push_back(static_cast<float>(drawn(tile::philox4x32(7, 3, counter)[word])));
   expected.push_back(static_cast<float>(drawn(tile::philox4x32(7, 3, 2)[0])));
   expect_values(self, expected, 1e-7);
+}
+
+TEST_F(AclnnMoves, DrawOnlyFromFiniteRanges) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::nan("");
+  struct Range {
+    DType dtype;
+    double from, to;
+  };
+  for (const auto& [dtype, from, to] :
+       {Range{DType::kF32, 0, kInfinity}, Range{DType::kF32, -kInfinity, 0}, Range{DType::kF32, 0, kNaN},
+        Range{DType::kF64, kNaN, 1}, Range{DType::kF32, 0, 1e39}, Range{DType::kF32, -3e38, 3e38},
+        Range{DType::kF16, 0, 65505}, Range{DType::kF16, -40000, 40000}, Range{DType::kBF16, 0, 3.395e38},
+        Range{DType::kF64, -1e308, 1e308}, Range{DType::kF32, 1, 0}}) {
+    const TestTensor self(dtype, {9});
+    EXPECT_EQ(call(ANYNPU_PHASES(aclnnInplaceUniform), self, from, to, int64_t{7}, int64_t{0}),
+              ACLNN_ERR_PARAM_INVALID)
+        << tile::name_of(dtype) << " from " << from << " to " << to;
+    EXPECT_NE(std::string(aclGetRecentErrMsg()).find("numbers in order are accepted"), std::string::npos);
+  }
+  const TestTensor self(DType::kF16, {9});
+  succeed(call(ANYNPU_PHASES(aclnnInplaceUniform), self, 0.0, 65504.0, int64_t{7}, int64_t{0}));
 }
 
 TEST_F(AclnnMoves, SayWhatDoesNotFit) {

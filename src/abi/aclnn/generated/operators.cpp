@@ -1146,7 +1146,7 @@ aclnnStatus aclnnScatterAdd(void* workspace, uint64_t workspaceSize, aclOpExecut
 
 aclnnStatus aclnnEmbeddingGetWorkspaceSize(const aclTensor* weight, const aclTensor* indices, aclTensor* out,
                                            uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return prepare("aclnnEmbeddingGetWorkspaceSize", {"aclnnEmbedding", plan_embedding, "IndexSelect"},
+  return prepare("aclnnEmbeddingGetWorkspaceSize", {"aclnnEmbedding", plan_embedding, "Embedding"},
                  {{"weight", weight}, {"indices", indices}, {"out", out}}, workspaceSize, executor);
 }
 
