@@ -298,6 +298,14 @@ WITH_NUMBER = {
     "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
     "add": lambda x, n: x + n,
     "add with alpha": lambda x, n: torch.add(x, x, alpha=n),
+    "addcdiv": lambda x, n: torch.addcdiv(x, x, x, value=n),
+    "sum of lists with alpha": lambda x, n: torch._foreach_add([x], [x], alpha=n),
+    "index_add": lambda x, n: x.index_add(0, torch.tensor([1, 0], device=x.device), x, alpha=n),
+    "clamp": lambda x, n: x.clamp(max=n),
+    "quotient": lambda x, n: x / n,
+    "where": lambda x, n: torch.where(x > 1, x, n),
+    "leaky_relu": lambda x, n: F.leaky_relu(x, n),
+    "power": lambda x, n: x**n,
     "in place": lambda x, n: x.mul_(n),
     "comparison": lambda x, n: x < n,
     "maximum of a list": lambda x, n: torch._foreach_maximum([x], n),
@@ -307,9 +315,14 @@ WITH_NUMBER = {
 }
 
 
-@pytest.mark.parametrize("number", [1e39, -1e300, 2**40, -(2**63), 2**63, 2**64 - 1, float("inf"), -3, 2.5])
 @pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.uint8, torch.int64], ids=str
+    "number",
+    [1e39, -1e300, 7e4, 65510.0, 3.395e38, 2**40, -(2**63), 2**63, 2**64 - 1, float("inf"), -3, 2.5],
+)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.uint8, torch.int64],
+    ids=str,
 )
 @pytest.mark.parametrize("name", WITH_NUMBER)
 def test_numbers_out_of_range_are_treated_as_on_the_cpu(name, dtype, number):

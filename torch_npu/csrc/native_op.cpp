@@ -39,6 +39,12 @@ class NativeOp : public c10::OperatorKernel {
 
 std::string full_name(const std::string& name) { return name.starts_with("aten::") ? name : "aten::" + name; }
 
+template <class T>
+bool holds(const c10::Scalar& number) {
+  return number.isFloatingPoint() ? !c10::overflows<T>(number.toDouble())
+                                  : !c10::overflows<T>(number.toLong());
+}
+
 }  // namespace
 
 std::vector<Served>& served() {
@@ -85,13 +91,15 @@ anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype) {
 }
 
 bool in_range(const c10::Scalar& number, anynpu::tile::DType common) {
+  using anynpu::tile::DType;
   if (number.isComplex() || number.type() == c10::ScalarType::UInt64) return false;  // kernels take no such
+  if (common == DType::kF16) return holds<at::Half>(number);
+  if (common == DType::kBF16) return holds<at::BFloat16>(number);
   return anynpu::tile::visit(anynpu::ops::compute_type(common), [&]<class T>(std::type_identity<T>) {
     if constexpr (!std::is_arithmetic_v<T>)
       return false;  // no type to compute with
     else
-      return number.isFloatingPoint() ? !c10::overflows<T>(number.toDouble())
-                                      : !c10::overflows<T>(number.toLong());
+      return holds<T>(number);
   });
 }
 

@@ -57,10 +57,11 @@ void enqueue_native(std::vector<anynpu::ops::Launch> launches, const at::Tensor&
 anynpu::ops::View view_of(const at::Tensor& tensor);
 anynpu::ops::View view_of(const at::Tensor& tensor, anynpu::tile::DType dtype);
 
-/// Whether `number` is in the range of the type that elements of type `common` are computed in; negative ones
-/// are in that of u8, as in PyTorch.
+/// Whether `number` is in the range of elements of that type; negative ones are in that of u8, as in PyTorch.
+/// Of halves some operators of PyTorch take greater ones too, and others refuse them.
 bool in_range(const c10::Scalar& number, anynpu::tile::DType common);
-/// `number` in that type; nothing where PyTorch refuses the conversion, or warns.
+/// `number` in the type that such elements are computed in; nothing where PyTorch may refuse the conversion,
+/// or warn.
 std::optional<anynpu::tile::Literal> literal_of(const c10::Scalar& number, anynpu::tile::DType common);
 
 /// Device memory that a call uses besides its tensors: given back in the order of the stream.
