@@ -19,43 +19,31 @@ namespace {
 
 using anynpu::ops::Launch;
 using anynpu::ops::Pool;
-using anynpu::ops::PoolAxis;
 using anynpu::ops::View;
 using at::Tensor;
 
+std::span<const int64_t> span_of(at::IntArrayRef array) { return {array.data(), array.size()}; }
+
 View images(const Tensor& tensor, size_t dims) { return anynpu::ops::pool_images(view_of(tensor), dims); }
 
-/// Of arguments kernel_size, stride, padding, and dilation where it is given, then ceil_mode. Numbers may be
-/// one for all dimensions; without a stride it is the kernel's size. Nothing where PyTorch is to refuse them.
+at::IntArrayRef pooled_sizes(const Tensor& x, size_t dims) {
+  return x.sizes().slice(x.sizes().size() - dims);
+}
+
+/// Of arguments kernel_size, stride, padding, and dilation where it is given, then ceil_mode. Nothing where
+/// PyTorch is to refuse them.
 std::optional<Pool> windows(const Tensor& x, size_t dims, Arguments arguments, bool has_dilation) {
-  const auto number = [&](size_t argument, size_t d, int64_t otherwise) -> std::optional<int64_t> {
-    const auto given = arguments[argument].toIntVector();
-    if (given.empty()) return otherwise;
-    if (given.size() == 1) return given[0];
-    return given.size() == dims ? std::optional(given[d]) : std::nullopt;
-  };
-  const bool rounds_up = arguments[has_dilation ? 4 : 3].toBool();
-  Pool pool;
-  for (size_t d = 0; d < dims; ++d) {
-    const auto taps = number(0, d, 0), stride = number(1, d, taps.value_or(0)), padding = number(2, d, -1),
-               dilation = has_dilation ? number(3, d, 0) : 1;
-    if (!taps || !stride || !padding || !dilation || *taps < 1 || *stride < 1 || *dilation < 1 ||
-        *padding < 0 || *padding > *taps / 2)
-      return std::nullopt;
-    const int64_t size = x.size(static_cast<int64_t>(d) - static_cast<int64_t>(dims));
-    PoolAxis axis = {.taps = *taps, .stride = *stride, .padding = *padding, .dilation = *dilation};
-    axis.positions = anynpu::ops::pool_positions(size, axis, rounds_up);
-    if (axis.positions < 1) return std::nullopt;
-    pool.axes[3 - dims + d] = axis;
-  }
-  return pool;
+  const size_t count = has_dilation ? 4 : 3;
+  anynpu::ops::PoolWindows windows;
+  windows.rounds_up = arguments[count].toBool();
+  for (size_t i = 0; i < count; ++i) windows.numbers[i] = arguments[i].toIntVector();
+  return anynpu::ops::windowed_pool(span_of(pooled_sizes(x, dims)), windows, [](size_t, const auto&) {});
 }
 
 std::optional<Pool> adaptive_windows(const Tensor& x, size_t dims, at::IntArrayRef positions) {
   if (positions.size() != dims || std::ranges::any_of(positions, [](int64_t n) { return n < 1; }))
     return std::nullopt;
-  const at::IntArrayRef sizes = x.sizes().slice(x.sizes().size() - dims);
-  return anynpu::ops::adaptive_pool({sizes.data(), dims}, {positions.data(), dims});
+  return anynpu::ops::adaptive_pool(span_of(pooled_sizes(x, dims)), span_of(positions));
 }
 
 std::vector<int64_t> sizes_of_result(const Tensor& x, size_t dims, const Pool& pool) {
@@ -153,7 +141,7 @@ Results pool_backward(const Overload& overload, Arguments arguments, OpCounter& 
   const bool by_indices = overload.greatest;
   std::optional<Pool> pool;
   if (overload.adaptive && overload.takes(grad) && grad.dim() == x.dim())
-    pool = adaptive_windows(x, dims, grad.sizes().slice(grad.sizes().size() - dims));
+    pool = adaptive_windows(x, dims, pooled_sizes(grad, dims));
   if (!overload.adaptive) pool = overload.pool(x, arguments.slice(2));
   if (!pool) return std::nullopt;
   const auto sizes = sizes_of_result(x, dims, *pool);

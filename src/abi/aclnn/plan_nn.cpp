@@ -57,31 +57,18 @@ std::vector<int64_t> pooled_sizes(const View& x, size_t dims) {
 
 /// Kernel sizes, strides, paddings, dilations where there are some, and ceilMode, from argument `first` on.
 ops::Pool windows(const Call& call, size_t first, bool has_dilation, const Bound& self, size_t dims) {
-  const auto numbers = [&](size_t i, int64_t least) {
-    const Bound& argument = call[first + i];
-    auto values = std::get<std::vector<int64_t>>(argument.value);
-    if (values.size() == 1) values.resize(dims, values[0]);
-    if (values.empty() && i == 1) return values;
-    check(values.size() == dims && std::ranges::all_of(values, [&](int64_t n) { return n >= least; }),
-          argument.name, " is ", Listed{values}, "; ", dims, " numbers, ", least, " or more, are accepted");
-    return values;
-  };
-  const auto taps = numbers(0, 1), given = numbers(1, 1), padding = numbers(2, 0),
-             stride = given.empty() ? taps : given,
-             dilation = has_dilation ? numbers(3, 1) : std::vector<int64_t>(dims, 1);
-  const bool rounds_up = std::get<bool>(call[first + (has_dilation ? 4 : 3)].value);
-  const auto sizes = pooled_sizes(self.view(), dims);
-  ops::Pool pool;
-  for (size_t d = 0; d < dims; ++d) {
-    check(2 * padding[d] <= taps[d], call[first + 2].name, " is ", Listed{padding}, "; half of ",
-          call[first].name, ", ", Listed{taps}, ", or less is accepted");
-    ops::PoolAxis& axis = pool.axes[3 - dims + d];
-    axis = {.taps = taps[d], .stride = stride[d], .padding = padding[d], .dilation = dilation[d]};
-    axis.positions = ops::pool_positions(sizes[d], axis, rounds_up);
-    check(axis.positions >= 1, self.name, " has shape ", Listed{self.view().sizes},
-          "; with its padding it must be at least as large as the window");
-  }
-  return pool;
+  const size_t count = has_dilation ? 4 : 3;
+  ops::PoolWindows windows;
+  windows.rounds_up = std::get<bool>(call[first + count].value);
+  for (size_t i = 0; i < count; ++i)
+    windows.numbers[i] = std::get<std::vector<int64_t>>(call[first + i].value);
+  return *ops::windowed_pool(
+      pooled_sizes(self.view(), dims), windows, [&](size_t number, const std::string& accepted) {
+        if (number == windows.numbers.size())
+          check(false, self.name, " has shape ", Listed{self.view().sizes}, "; ", accepted, " accepted");
+        check(false, call[first + number].name, " is ", Listed{windows.numbers[number]}, "; ", accepted,
+              " accepted");
+      });
 }
 
 /// Of means: countIncludePad and divisorOverride, from argument `first` on.

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ops/iteration.h"
@@ -33,6 +35,20 @@ struct Pool {
 /// How many positions a window has over `size` elements and its padding: those where it is wholly there, and
 /// where that rounds up, one more if it starts before the end. Less than 1 where it is larger.
 int64_t pool_positions(int64_t size, const PoolAxis& axis, bool rounds_up);
+
+/// Windows as calls say them.
+struct PoolWindows {
+  /// Sizes, strides, paddings and dilations: of each dimension, or one for all. Without strides, these are
+  /// the windows' sizes.
+  std::array<std::vector<int64_t>, 4> numbers = {{{}, {}, {}, {1}}};
+  bool rounds_up = false;
+};
+/// They over the last dimensions of an image, which have `sizes`. Of what is not accepted `refuse` is told
+/// which of the numbers it is, after the last one the image, and what is accepted; where it returns, that is
+/// nothing.
+using RefusePool = std::function<void(size_t number, const std::string& accepted)>;
+std::optional<Pool> windowed_pool(std::span<const int64_t> sizes, const PoolWindows& windows,
+                                  const RefusePool& refuse);
 /// Adaptive windows along the last dimensions of an image, which have `sizes`, to as many positions, 1 at
 /// least. Where sizes are multiples of them these are ordinary ones.
 Pool adaptive_pool(std::span<const int64_t> sizes, std::span<const int64_t> positions);

@@ -195,8 +195,10 @@ TEST_F(AclnnPooling, SaysWhatDoesNotFit) {
   refused(means(none, two_, zero_, y), ACLNN_ERR_PARAM_INVALID, "self has shape [1, 0, 4]");
   refused(means(x, Numbers{2, 0}, zero_, y), ACLNN_ERR_PARAM_INVALID,
           "kernelSize is [2, 0]; 2 numbers, 1 or more");
-  refused(means(x, two_, two_, y), ACLNN_ERR_PARAM_INVALID, "padding is [2, 2]; half of kernelSize");
-  refused(means(x, Numbers{5}, zero_, y), ACLNN_ERR_PARAM_INVALID, "must be at least as large as the window");
+  refused(means(x, two_, two_, y), ACLNN_ERR_PARAM_INVALID,
+          "padding is [2]; half of a window's size, 2, or less");
+  refused(means(x, Numbers{5}, zero_, y), ACLNN_ERR_PARAM_INVALID,
+          "self has shape [1, 3, 4]; an image that is with its padding as large as a window");
   refused(means(x, two_, zero_, wrong), ACLNN_ERR_PARAM_INVALID, "out has shape [1, 2, 2]");
   refused(call(ANYNPU_PHASES(aclnnAdaptiveAvgPool2d), x, Numbers{0, 2}, y), ACLNN_ERR_PARAM_INVALID,
           "outputSize is [0, 2]");
