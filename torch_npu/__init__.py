@@ -17,8 +17,8 @@ _C = _environment.load_native_module()
 torch.utils.rename_privateuse1_backend("npu")
 torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
-from torch_npu import _choices, _distributed, _dlpack, _exit, _printing, _sharing, npu, profiler
-from torch_npu._attention import npu_fusion_attention
+from torch_npu import _attention, _choices, _distributed, _dlpack, _exit, _printing, _sharing, npu, profiler
+from torch_npu._attention import npu_fusion_attention, npu_fusion_attention_grad
 from torch_npu._fallback import (
     fallback_stats,
     get_fallback_mode,
@@ -27,6 +27,7 @@ from torch_npu._fallback import (
 )
 
 npu._register()
+_attention.register_gradient()
 _choices.choose_as_on_the_cpu()
 _sharing.share_storages_and_events()
 _distributed.refuse_hccl()
@@ -41,6 +42,7 @@ __all__ = [
     "get_fallback_mode",
     "npu",
     "npu_fusion_attention",
+    "npu_fusion_attention_grad",
     "profiler",
     "reset_fallback_stats",
     "set_fallback_mode",

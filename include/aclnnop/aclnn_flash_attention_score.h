@@ -10,9 +10,12 @@ extern "C" {
 #endif
 
 /** softmax(scaleValue * (query key^T + realShift), but 0 where attenMask is true) value, in layouts BNSD,
- *  BSND, BSH and SBH; and each row's maximum and sum of exponentials, eight times. `sparseMode` 0 also
- *  hides keys more than `preTokens` before and `nextTokens` after the query's position, 1 is the mask
- *  alone, 2 and 3 are causal from the first or from the last token on. Dropout is not supported. */
+ *  BSND, BSH and SBH; and each row's maximum and sum of exponentials, eight times. Weights whose bit of
+ *  dropMask is 0 (see aclnnDropoutGenMask) are dropped, the others divided by keepProb. With a mask,
+ *  `sparseMode` 0 also hides keys more than `preTokens` before and `nextTokens` after the query's
+ *  position; 1 and 5 are the mask alone; 2 and 3 are causal from the first or from the last token on; 4
+ *  is `preTokens` and `nextTokens` from the last token on; 6 is 3 but for the first keys, as many as
+ *  `prefix` says of each batch. Results do not depend on `innerPrecise`. */
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,

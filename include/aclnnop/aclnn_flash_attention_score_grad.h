@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** The gradients of aclnnFlashAttentionScore to query, key and value, from its results. */
+/** The gradients of aclnnFlashAttentionScore to query, key, value and realShift, from its results. */
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* dy,
     const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,

@@ -94,7 +94,7 @@ std::vector<Entry> catalog() {
                      "operands have one type", "what rounding each sum adds up to"});
   entries.push_back({"Attention", "dropout(softmax(scale q k^T + bias)) v, by blocks of keys", kAllFloats,
                      "operands have one type, a bias any", "what rounding each score and sum adds up to"});
-  entries.push_back({"AttentionBackward", "the gradients of the same to q, k and v", kAllFloats,
+  entries.push_back({"AttentionBackward", "the gradients of the same to q, k, v and bias", kAllFloats,
                      "operands have one type, a bias any", "what rounding each score and sum adds up to"});
   entries.push_back({"Convolution",
                      "convolutions of one to three dimensions, transposed ones, and their gradients",

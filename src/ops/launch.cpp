@@ -60,7 +60,32 @@ void Launch::raise_fault(const tile::Fault& fault) const {
         " is out of range of a dimension of size ", size, "; ", accepted, " accepted");
 }
 
+void Launch::join(Launch other) {
+  require(code_ == other.code_, ErrorCode::kInternal, "launches of two kernels cannot be joined");
+  std::vector<Launch> more = std::move(other.joined_);
+  bytes_ += other.bytes_;
+  const auto add = [&](Launch&& launch) {
+    launch.before_ = blocks_;
+    blocks_ += launch.own_blocks_;
+    joined_.push_back(std::move(launch));
+  };
+  add(std::move(other));
+  for (Launch& launch : more) add(std::move(launch));
+}
+
 void Launch::run(int64_t first, int64_t last) const {
+  if (first < own_blocks_) run_own(first, std::min(last, own_blocks_));
+  auto part = std::upper_bound(joined_.begin(), joined_.end(), first,
+                               [](int64_t block, const Launch& each) { return block < each.before_; });
+  if (part != joined_.begin()) --part;
+  for (; part != joined_.end() && part->before_ < last; ++part) {
+    const int64_t from = std::max<int64_t>(first - part->before_, 0),
+                  to = std::min(last - part->before_, part->own_blocks_);
+    if (from < to) part->run_own(from, to);
+  }
+}
+
+void Launch::run_own(int64_t first, int64_t last) const {
   tile::Fault fault;
   if (scratch_ == 0) {
     code_->call(arguments_, nullptr, first, last, fault);
@@ -74,15 +99,39 @@ void Launch::run(int threads) const {
   if (threads == 1) return run(0, blocks_);
   const ThreadLimit limit(threads);
   std::atomic<bool> failed = false;
+  std::atomic<int64_t> next = 0;
   std::exception_ptr error;
   parallel_ranges(static_cast<size_t>(blocks_), 1, [&](size_t first, size_t last) {
     try {
-      run(static_cast<int64_t>(first), static_cast<int64_t>(last));
+      if (!takes_turns_) return run(static_cast<int64_t>(first), static_cast<int64_t>(last));
+      for (int64_t block; (block = next++) < blocks_;) run(block, block + 1);
     } catch (...) {
       if (!failed.exchange(true)) error = std::current_exception();
     }
   });
   if (error) std::rethrow_exception(error);
+}
+
+std::vector<Launch> joined(std::vector<std::vector<Launch>> calls) {
+  std::vector<Launch> all;
+  bool more = true;
+  for (size_t place = 0; more; ++place) {
+    more = false;
+    const size_t first = all.size();
+    for (std::vector<Launch>& launches : calls) {
+      if (place >= launches.size()) continue;
+      more = true;
+      Launch& launch = launches[place];
+      const auto same = std::find_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),
+                                     [&](const Launch& each) { return &each.code() == &launch.code(); });
+      if (same == all.end()) {
+        all.push_back(std::move(launch));
+      } else {
+        same->join(std::move(launch));
+      }
+    }
+  }
+  return all;
 }
 
 void enqueue(Stream& stream, Launch launch, int threads) {

@@ -56,10 +56,12 @@ bool are_served(const Tensor& query, const Tensor& key, const Tensor& value, boo
   return enable_gqa && key.sym_size(1) != 0 && query.sym_size(1) % key.sym_size(1) == 0;
 }
 
-/// A mask of truths, or one to add to scores; of one that needs a gradient PyTorch's own path gives it.
+/// A mask of truths, or one to add to scores; of one number for all keys that needs a gradient PyTorch's own
+/// path gives it.
 bool is_served(const Tensor& mask, const Tensor& query, const Tensor& key) {
-  if (!is_plain(mask) || mask.device() != query.device() || needs_gradient(mask) || mask.dim() > 4 ||
-      mask.dim() < 2 || !(mask.scalar_type() == at::kBool || is_float(mask)))
+  if (!is_plain(mask) || mask.device() != query.device() || mask.dim() > 4 || mask.dim() < 2 ||
+      !(mask.scalar_type() == at::kBool || is_float(mask)) ||
+      (needs_gradient(mask) && mask.sym_size(-1) != key.sym_size(2)))
     return false;
   const c10::SymInt sizes[] = {query.sym_size(0), query.sym_size(1), query.sym_size(2), key.sym_size(2)};
   for (int64_t d = 1; d <= mask.dim(); ++d)
@@ -161,7 +163,6 @@ Results attention_backward(Arguments arguments, OpCounter& counter) {
   const auto wanted = arguments[5].toBoolList();
   const Tensor bias = tensor_or_none(arguments[4]);
   if (!takes(query, key, value, bias)) return std::nullopt;
-  TORCH_CHECK(!wanted[3], "fused attention on npu has no gradient of a bias");
   Attention of = attention_of(query, key, value, bias, arguments[13].toBool(), arguments[16]);
   of.dropout.keep = 1 - arguments[12].toDouble();
   if (of.dropout.keep != 1) {
@@ -175,17 +176,23 @@ Results attention_backward(Arguments arguments, OpCounter& counter) {
     return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, tensor.options()).transpose(1, 2);
   };
   const Tensor of_query = gradient_like(query), of_key = gradient_like(key), of_value = gradient_like(value);
+  const Tensor of_bias = wanted[3] ? at::empty_like(bias, at::MemoryFormat::Contiguous) : Tensor();
   Temporaries temporaries(query);
-  const anynpu::ops::AttentionBackward call = {.of = of,
-                                               .out = view_of(out),
-                                               .grad_out = view_of(grad),
-                                               .log_sum_exp = view_of(log_sum_exp.unsqueeze(-1)),
-                                               .grad_query = view_of(of_query),
-                                               .grad_key = view_of(of_key),
-                                               .grad_value = view_of(of_value)};
+  anynpu::ops::AttentionBackward call = {.of = of,
+                                         .out = view_of(out),
+                                         .grad_out = view_of(grad),
+                                         .log_sum_exp = view_of(log_sum_exp.unsqueeze(-1)),
+                                         .grad_query = view_of(of_query),
+                                         .grad_key = view_of(of_key),
+                                         .grad_value = view_of(of_value)};
+  if (wanted[3]) {
+    std::vector<int64_t> sizes(static_cast<size_t>(4 - bias.dim()), 1);
+    sizes.insert(sizes.end(), bias.sizes().begin(), bias.sizes().end());
+    call.grad_bias = view_of(of_bias.view(sizes));
+  }
   enqueue_native(npu_call([&] { return prepare(call, temporaries.take()); }), query, counter);
   const auto given = [&](size_t i, const Tensor& made) { return wanted[i] ? made : Tensor(); };
-  return {{given(0, of_query), given(1, of_key), given(2, of_value), Tensor()}};
+  return {{given(0, of_query), given(1, of_key), given(2, of_value), of_bias}};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

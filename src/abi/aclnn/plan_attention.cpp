@@ -1,184 +1,146 @@
-// Attention under its published conventions: layouts by name, masks that hide where they are true, and the
-// maximum and the sum of each row as statistics.
+// Attention, whose functions differ in which arguments they have: plans find them by name.
 
-#include <array>
-#include <string>
+#include <algorithm>
+#include <string_view>
 
 #include "abi/aclnn/plans.h"
 #include "abi/aclnn/shapes.h"
 #include "abi/aclnn/status.h"
-#include "ops/cube/attention.h"
+#include "ops/cube/flash_attention.h"
 
 namespace anynpu::aclnn {
 namespace {
 
+using ops::FlashAttention;
 using ops::View;
-using tile::DType;
 
-constexpr int64_t kStatistics = 8;  ///< how often each row's maximum and sum stand side by side
+constexpr FlashAttention::Names kNames = {.layout = "inputLayout",
+                                          .bias = "realShiftOptional",
+                                          .mask = "attenMaskOptional",
+                                          .mode = "sparseMode",
+                                          .prefix = "prefixOptional",
+                                          .keep = "keepProb",
+                                          .query_ends = "actualSeqQLenOptional",
+                                          .key_ends = "actualSeqKvLenOptional",
+                                          .bits = "dropMaskOptional",
+                                          .heads = "headNum",
+                                          .maximum = "softmaxMaxOut",
+                                          .total = "softmaxSumOut",
+                                          .out = "attentionOut",
+                                          .grad_query = "dqOut",
+                                          .grad_key = "dkOut",
+                                          .grad_value = "dvOut",
+                                          .grad_bias = "dpseOutOptional"};
+constexpr const char *kMaximumIn = "softmaxMaxOptional", *kTotalIn = "softmaxSumOptional",
+                     *kAttentionIn = "attentionInOptional";
 
-/// Which dimensions of a tensor, once heads and their width are two of them, are batch, head, token and
-/// width.
-struct TensorLayout {
-  std::string_view name;
-  bool heads_are_apart;
-  std::array<size_t, 4> order;
-};
-constexpr TensorLayout kLayouts[] = {{"BNSD", true, {0, 1, 2, 3}},
-                                     {"BSND", true, {0, 2, 1, 3}},
-                                     {"BSH", false, {0, 2, 1, 3}},
-                                     {"SBH", false, {1, 2, 0, 3}}};
+/// The arguments of a call by name.
+class Named {
+ public:
+  explicit Named(const Call& call) : call_(call) {}
 
-const TensorLayout& layout_of(const Bound& argument) {
-  const auto& name = std::get<std::string>(argument.value);
-  for (const TensorLayout& layout : kLayouts)
-    if (layout.name == name) return layout;
-  require(name != "TND", ErrorCode::kUnsupported, "not supported: ", argument.name, " is TND");
-  check(false, argument.name, " is \"", name, "\"; BNSD, BSND, BSH and SBH are accepted");
-  return kLayouts[0];
-}
-
-/// As batch x heads x tokens x width; `heads` counts where the layout has heads and width as one.
-View split(const Bound& argument, const TensorLayout& layout, int64_t heads) {
-  View view = argument.view();
-  const size_t dims = layout.heads_are_apart ? 4 : 3;
-  check(view.sizes.size() == dims, argument.name, " has shape ", Listed{view.sizes}, "; ", dims,
-        " dimensions are accepted with layout ", layout.name);
-  if (!layout.heads_are_apart) {
-    check(heads > 0 && view.sizes[2] % heads == 0, argument.name, " has shape ", Listed{view.sizes},
-          "; a last size that ", heads, " heads divide is accepted");
-    const int64_t width = view.sizes[2] / heads, stride = view.strides[2];
-    view.sizes = {view.sizes[0], view.sizes[1], heads, width};
-    view.strides = {view.strides[0], view.strides[1], width * stride, stride};
+  const Bound* find(std::string_view name) const {
+    const auto& all = call_.arguments;
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Bound& each) { return each.name == name; });
+    return found == all.end() ? nullptr : &*found;
   }
-  View made = view;
-  for (size_t d = 0; d < 4; ++d) {
-    made.sizes[d] = view.sizes[layout.order[d]];
-    made.strides[d] = view.strides[layout.order[d]];
+  const Bound& operator[](std::string_view name) const { return *find(name); }
+
+  /// A tensor that there is and that has elements.
+  std::optional<View> tensor(std::string_view name) const {
+    const Bound* const bound = find(name);
+    if (bound == nullptr || !bound->given() || bound->view().elements() == 0) return std::nullopt;
+    return bound->view();
   }
-  return made;
-}
+  std::vector<int64_t> numbers(std::string_view name) const {
+    const Bound* const bound = find(name);
+    return bound == nullptr || !bound->given() ? std::vector<int64_t>()
+                                               : std::get<std::vector<int64_t>>(bound->value);
+  }
+  int64_t number(std::string_view name, int64_t otherwise = 0) const {
+    const Bound* const bound = find(name);
+    return bound == nullptr ? otherwise : std::get<int64_t>(bound->value);
+  }
+  std::string text(std::string_view name) const {
+    const Bound* const bound = find(name);
+    return bound == nullptr ? "" : std::get<std::string>(bound->value);
+  }
 
-bool is_there(const Bound& argument) {
-  if (!argument.given()) return false;
-  if (argument.is_tensor) return argument.view().elements() != 0;
-  return !std::get<std::vector<int64_t>>(argument.value).empty();
-}
-void check_absent(const Bound& argument) {
-  require(!is_there(argument), ErrorCode::kUnsupported, "not supported: ", argument.name, " is given");
-}
+  void check_absent(std::initializer_list<const char*> names) const {
+    for (const char* name : names)
+      require(!tensor(name), ErrorCode::kUnsupported, "not supported: ", name, " is given");
+  }
 
-/// Repeated to batch x heads x queries x keys.
-View of_scores(const Bound& argument, const std::vector<int64_t>& scores) {
-  const auto sizes = ops::broadcast(argument.view().sizes, scores);
-  check(sizes == scores, argument.name, " has shape ", Listed{argument.view().sizes},
-        "; what is broadcast to the scores' ", Listed{scores}, " is accepted");
-  return argument.view().expanded(scores);
-}
-
-/// What forward and backward say alike, from where each has it: query, key and value come first; the optional
-/// tensors of scores, and the attributes from `prefixOptional` on.
-struct Common {
-  const Bound &position_scores, &drop_mask, &padding_mask, &mask;
-  const Bound* attributes;
-
-  const Bound& prefix() const { return attributes[0]; }
-  double scale() const { return std::get<double>(attributes[1].value); }
-  const Bound& keep() const { return attributes[2]; }
-  int64_t before() const { return std::get<int64_t>(attributes[3].value); }
-  int64_t after() const { return std::get<int64_t>(attributes[4].value); }
-  int64_t heads() const { return std::get<int64_t>(attributes[5].value); }
-  const Bound& layout() const { return attributes[6]; }
-  const Bound& mode() const { return attributes[8]; }
+ private:
+  const Call& call_;
 };
 
-int64_t key_heads(const View& query, const Bound& key, const TensorLayout& layout) {
-  const auto& sizes = key.view().sizes;
-  if (layout.heads_are_apart || sizes.empty()) return 0;
-  return query.sizes[3] == 0 ? query.sizes[1] : sizes.back() / query.sizes[3];
-}
-
-/// Which keys the sparse mode shows, and the mask where that counts.
-void show(ops::Attention& of, const Common& common, const std::vector<int64_t>& scores) {
-  constexpr int64_t kAny = 2147483647;  // masks nothing
-  const int64_t mode = std::get<int64_t>(common.mode().value);
-  require(mode >= 0 && mode <= 3, ErrorCode::kUnsupported, "not supported: ", common.mode().name, " is ",
-          mode, "; 0 to 3 are accepted");
-  if (mode >= 2) {  // causal, from the first or from the last token on; the mask only stands for that
-    of.band.most = mode == 3 ? scores[3] - scores[2] : 0;
-    return;
+FlashAttention attention_of(const Named& call) {
+  call.check_absent({"paddingMaskOptional", "queryRopeOptional", "keyRopeOptional", "sinkOptional",
+                     "dqRopeOutOptional", "dkRopeOutOptional", "dsinkOutOptional"});
+  FlashAttention of;
+  of.query = call["query"].view();
+  of.key = call["key"].view();
+  of.value = call["value"].view();
+  of.names = kNames;
+  of.layout = call.text(kNames.layout);
+  of.heads = call.number(kNames.heads);
+  of.scale = std::get<double>(call["scaleValue"].value);
+  of.bias = call.tensor(kNames.bias);
+  of.mask = call.tensor(kNames.mask);
+  of.mode = call.number(kNames.mode);
+  of.before = call.number("preTokens");
+  of.after = call.number("nextTokens");
+  of.prefix = call.numbers(kNames.prefix);
+  of.query_ends = call.numbers(kNames.query_ends);
+  of.key_ends = call.numbers(kNames.key_ends);
+  of.dropout.keep = std::get<double>(call[kNames.keep].value);
+  if (of.dropout.keep != 1) {
+    of.dropout.bits = call.tensor(kNames.bits);
+    check(of.dropout.bits.has_value() || of.query.elements() == 0, kNames.bits, " is absent, but ",
+          kNames.keep, " is ", of.dropout.keep, "; 1 is accepted without a mask");
   }
-  if (mode == 0 && common.before() < kAny) of.band.least = -common.before();
-  if (mode == 0 && common.after() < kAny) of.band.most = common.after();
-  if (!is_there(common.mask)) {
-    check(mode == 0, common.mask.name, " is absent; with ", common.mode().name, " 1 it covers all scores");
-    return;
-  }
-  check_type(common.mask, tile::DTypes(DType::kBool, DType::kU8));
-  of.mask = of_scores(common.mask, scores);
-  of.mask_hides = true;
-}
-
-ops::Attention attention_of(const Call& call, const Common& common) {
-  check_absent(common.drop_mask);
-  check_absent(common.padding_mask);
-  check_absent(common.prefix());
-  require(std::get<double>(common.keep().value) == 1, ErrorCode::kUnsupported,
-          "not supported: ", common.keep().name, " is ", std::get<double>(common.keep().value),
-          "; 1 is accepted");
-  const TensorLayout& layout = layout_of(common.layout());
-  check_type(call[0], tile::DTypes(DType::kF16, DType::kBF16, DType::kF32));
-  ops::Attention of;
-  of.query = split(call[0], layout, common.heads());
-  const int64_t heads = key_heads(of.query, call[1], layout);
-  of.key = split(call[1], layout, heads);
-  of.value = split(call[2], layout, heads);
-  of.scale = common.scale();
-  const std::vector<int64_t> scores = {of.query.sizes[0], of.query.sizes[1], of.query.sizes[2],
-                                       of.key.sizes[2]};
-  if (is_there(common.position_scores)) {
-    check_type(common.position_scores, ops::kAllFloats);
-    of.bias = of_scores(common.position_scores, scores);
-    of.bias_is_scaled = true;
-  }
-  show(of, common, scores);
+  // Of 2 and 3 the bias is not given but made, from positions that start at qStartIdx and kvStartIdx.
+  const int64_t type = call.number("pseType", 1);
+  require(type == 0 || type == 1, ErrorCode::kUnsupported, "not supported: pseType is ", type,
+          "; 0 and 1 are accepted");
+  of.bias_is_scaled = type == 1;
+  const std::string statistics = call.text("softmaxOutLayout");
+  check(statistics.empty() || statistics == "same_as_input", "softmaxOutLayout is \"", statistics,
+        "\"; \"\" and \"same_as_input\" are accepted");
+  of.statistics_by_token = !statistics.empty();
   return of;
-}
-
-const View& statistics(const Bound& argument, const ops::Attention& of) {
-  const auto& sizes = of.query.sizes;
-  check_shape(argument, std::array{sizes[0], sizes[1], sizes[2], kStatistics});
-  check_type(argument, tile::DTypes(DType::kF32));
-  return argument.view();
 }
 
 }  // namespace
 
-Launches plan_attention(const Call& call, Workspace& workspace) {
-  const Common common = {call[3], call[4], call[5], call[6], &call[7]};
-  const ops::Attention of = attention_of(call, common);
-  const View out = split(call[19], layout_of(common.layout()), common.heads());
-  const ops::AttentionForward forward = {
-      .of = of, .out = out, .maximum = statistics(call[16], of), .total = statistics(call[17], of)};
+Launches plan_attention(const Call& given, Workspace& workspace) {
+  const Named call(given);
+  const ops::FlashAttentionForward forward = {.of = attention_of(call),
+                                              .out = call[kNames.out].view(),
+                                              .maximum = call[kNames.maximum].view(),
+                                              .total = call[kNames.total].view()};
   return prepare(forward, workspace.taker());
 }
 
-Launches plan_attention_backward(const Call& call, Workspace& workspace) {
-  const Common common = {call[4], call[5], call[6], call[7], &call[12]};
-  const ops::Attention of = attention_of(call, common);
-  const TensorLayout& layout = layout_of(common.layout());
-  const int64_t heads = common.heads(), heads_of_keys = key_heads(of.query, call[1], layout);
-  check_absent(call[24]);
-  check(call[8].given() && call[9].given() && call[11].given(), "one of ", call[8].name, ", ", call[9].name,
-        " and ", call[11].name, " is absent; all are needed");
-  const ops::AttentionBackward backward = {.of = of,
-                                           .out = split(call[11], layout, heads),
-                                           .grad_out = split(call[3], layout, heads),
-                                           .maximum = statistics(call[8], of),
-                                           .total = statistics(call[9], of),
-                                           .grad_query = split(call[21], layout, heads),
-                                           .grad_key = split(call[22], layout, heads_of_keys),
-                                           .grad_value = split(call[23], layout, heads_of_keys)};
+Launches plan_attention_backward(const Call& given, Workspace& workspace) {
+  const Named call(given);
+  FlashAttention of = attention_of(call);
+  of.names.maximum = kMaximumIn;
+  of.names.total = kTotalIn;
+  of.names.out = kAttentionIn;
+  for (const char* name : {kMaximumIn, kTotalIn, kAttentionIn})
+    check(call[name].given(), name, " is absent; the forward function's result is accepted");
+  const ops::FlashAttentionBackward backward = {.of = std::move(of),
+                                                .out = call[kAttentionIn].view(),
+                                                .grad_out = call[kNames.grad_out].view(),
+                                                .maximum = call[kMaximumIn].view(),
+                                                .total = call[kTotalIn].view(),
+                                                .grad_query = call[kNames.grad_query].view(),
+                                                .grad_key = call[kNames.grad_key].view(),
+                                                .grad_value = call[kNames.grad_value].view(),
+                                                .grad_bias = call.tensor(kNames.grad_bias)};
   return prepare(backward, workspace.taker());
 }
 

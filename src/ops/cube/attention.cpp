@@ -47,7 +47,7 @@ class ForwardKernel : private AttentionKernel {
     builder_.store(sums_, {0, 0}, filled(0, rows_, padded_));
     Index begin = 0, end = keys_;
     if (of_.band.has_least()) begin = max(0, row_ + least_) / kKeysOfBlock * kKeysOfBlock;
-    if (of_.band.has_most()) end = min(end, ceil_div(row_ + rows_ + most_, columns_) * columns_);
+    if (of_.band.has_most()) end = min(end, ceil_div(end_of_keys(row_ + rows_ - 1), columns_) * columns_);
     loop(begin, end, kKeysOfBlock, [&](const Index& first) {
       const Index count = min(kKeysOfBlock, end - first);
       loop(0, count, columns_,
@@ -126,12 +126,12 @@ class ForwardKernel : private AttentionKernel {
   bool trims() const { return of_.band.has_most() && !form_.is_small(); }
   /// The first row of a step that sees a key of the block from column `col` on.
   Index first_seeing(const Index& first, const Index& col) const {
-    return max(0, first + col - most_ - row_) / kRows * kRows;
+    return max(0, first + col - most_ - row_) / kRows * kRows * is_past_prefix(first + col);
   }
   /// How many keys of the block the rows of a step have scores of: those of whole panels.
   Index seen(const Index& row, const Index& first, const Index& count) const {
     if (!trims()) return count;
-    return max(0, min(count, ceil_div(row_ + row + kRows + most_ - first, columns_) * columns_));
+    return max(0, min(count, ceil_div(end_of_keys(row_ + row + (kRows - 1)) - first, columns_) * columns_));
   }
 
   /// The scores of `cols` keys of a block, from column `col` of it on.
@@ -243,7 +243,7 @@ void check(const AttentionForward& call) {
 void share_keys(AttentionForward& call) {
   Attention& of = call.of;
   const int64_t heads = of.query.sizes[1], key_heads = of.key.sizes[1], keys = of.key.sizes[2];
-  const bool sees_all = of.band.most >= keys - 1;
+  const bool sees_all = std::max(of.band.most + 1, of.prefix) >= keys;
   if (of.query.sizes[2] != 1 || heads == key_heads || of.band.least > 0) return;
   if (!sees_all && of.dropout.keep != 1) return;  // which is drawn for all keys
   const auto fold = [&](View& view) {
@@ -255,17 +255,17 @@ void share_keys(AttentionForward& call) {
   for (std::optional<View>* view : {&of.bias, &of.mask, &call.log_sum_exp, &call.maximum, &call.total})
     if (*view) fold(**view);
   if (!sees_all) {
-    const int64_t seen = std::max<int64_t>(of.band.most + 1, 0);
+    const int64_t seen = std::max({of.band.most + 1, of.prefix, int64_t{0}});
     of.key.sizes[2] = of.value.sizes[2] = seen;
     for (std::optional<View>* view : {&of.bias, &of.mask})
       if (*view) (*view)->sizes[3] = seen;
   }
   of.band = {};
+  of.prefix = 0;
 }
 
-}  // namespace
-
-std::vector<Launch> prepare(const AttentionForward& given, const TakeMemory& take) {
+/// The launches of a call, perhaps by a kernel that is made for so few queries as it has.
+std::vector<Launch> launches_of(const AttentionForward& given, bool may_be_small, const TakeMemory& take) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   AttentionForward call = given;
   check(call);
@@ -273,7 +273,7 @@ std::vector<Launch> prepare(const AttentionForward& given, const TakeMemory& tak
   share_keys(call);
   const auto& sizes = call.of.query.sizes;
   const int64_t lines = sizes[0] * sizes[1], queries = sizes[2];
-  Form form = {sum_type(call.of.query.dtype), std::min(queries, kRows), false};
+  Form form = {sum_type(call.of.query.dtype), may_be_small ? std::min(queries, kRows) : kRows, false};
   const int64_t down = form.is_small() ? 1 : ceil_div(queries, kRowsOfBlock),
                 rows = form.is_small() ? queries : round_up(ceil_div(queries, down), kRows),
                 blocks = lines * ceil_div(queries, rows);
@@ -301,7 +301,25 @@ std::vector<Launch> prepare(const AttentionForward& given, const TakeMemory& tak
   AttentionKernel::add_scalars(arguments, call.of, form.sums);
   launches.emplace_back(table.find(key_of(call, form), [&] { return ForwardKernel(call, form).build(); }),
                         arguments, blocks, attention_work(call.of, 2));
+  launches.back().take_turns();
   return launches;
+}
+
+}  // namespace
+
+std::vector<Launch> prepare(const AttentionForward& call, const TakeMemory& take) {
+  return launches_of(call, true, take);
+}
+
+std::vector<Launch> prepare(std::span<const AttentionForward> calls, const TakeMemory& take) {
+  // Of a few queries each number has its kernel: calls of several numbers take the one for many, to the same
+  // bits.
+  const bool alike = std::all_of(calls.begin(), calls.end(), [&](const AttentionForward& call) {
+    return call.of.query.sizes == calls[0].of.query.sizes;
+  });
+  std::vector<std::vector<Launch>> launches;
+  for (const AttentionForward& call : calls) launches.push_back(launches_of(call, alike, take));
+  return joined(std::move(launches));
 }
 
 }  // namespace anynpu::ops

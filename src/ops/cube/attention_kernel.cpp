@@ -15,15 +15,10 @@ using tile::Axis;
 using tile::Expr;
 using tile::Index;
 
-namespace {
-
-/// The stride along the columns, where kernels are made for it.
 std::optional<int64_t> last_stride(const View& view) {
   const int64_t stride = view.strides.back();
   return stride == 0 || stride == 1 ? std::optional(stride) : std::nullopt;
 }
-
-}  // namespace
 
 AttentionKernel::AttentionKernel(std::string name, const Attention& of, DType sums)
     : of_(of), sums_type_(sums), builder_(std::move(name)) {
@@ -42,16 +37,23 @@ AttentionKernel::AttentionKernel(std::string name, const Attention& of, DType su
     *member = builder_.size(size);
   least_ = least_ - Band::kNoLimit;  // sizes are not negative
   most_ = most_ - Band::kNoLimit;
+  if (of.prefix != 0) prefix_ = builder_.size("prefix");
+  if (of.dropout.keep != 1) {
+    first_weight_ = builder_.size("first_weight");
+    weights_ = builder_.size(of.dropout.bits ? "bytes_of_bits" : "weights");
+  }
   const auto of_scores = [&](const char* buffer, const View& view) {
     return builder_.buffer(buffer, view.dtype, {batches_, heads_, queries_, keys_},
                            {std::nullopt, std::nullopt, std::nullopt, last_stride(view)});
   };
   if (of.bias) bias_ = of_scores("bias", *of.bias);
   if (of.mask) mask_ = of_scores("mask", *of.mask);
+  if (of.dropout.keep != 1 && of.dropout.bits) bits_ = builder_.buffer("bits", DType::kU8, {weights_});
   scale_ = builder_.scalar("scale", sums);
-  if (of.dropout.keep != 1) {
+  if (of.dropout.keep == 1) return;
+  factor_ = builder_.scalar("factor", sums);
+  if (!of.dropout.bits) {
     keep_ = builder_.scalar("keep", sums);
-    factor_ = builder_.scalar("factor", sums);
     seed_ = builder_.scalar("seed", DType::kI64);
     offset_ = builder_.scalar("offset", DType::kI64);
   }
@@ -66,8 +68,8 @@ void AttentionKernel::add_key(KernelTable::Key& key, const Attention& of) {
   add_key(key, of.query);
   for (const View& view : {transposed(of.key), of.value}) key.add(layout_of(view));
   for (const auto& view : {of.bias, of.mask}) add_key(key, view);
-  for (const bool is :
-       {of.bias_is_scaled, of.mask_hides, of.band.has_least(), of.band.has_most(), of.dropout.keep != 1})
+  for (const bool is : {of.bias_is_scaled, of.mask_hides, of.band.has_least(), of.band.has_most(),
+                        of.prefix != 0, of.dropout.keep != 1, of.dropout.bits.has_value()})
     key.add(static_cast<uint8_t>(is));
 }
 
@@ -78,18 +80,27 @@ void AttentionKernel::add_sizes(jit::PackedArguments& arguments, const Attention
        {queries[0], queries[1], values[1], queries[1] / values[1], queries[2], values[2], queries[3],
         values[3], rows, of.band.least + Band::kNoLimit, of.band.most + Band::kNoLimit})
     arguments.size(size);
+  if (of.prefix != 0) arguments.size(of.prefix);
+  if (of.dropout.keep == 1) return;
+  arguments.size(of.dropout.first);
+  arguments.size(of.dropout.bits
+                     ? of.dropout.bits->elements()
+                     : of.dropout.count.value_or(of.query.sizes[0] * queries[1] * queries[2] * values[2]));
 }
 
 void AttentionKernel::add_buffers(jit::PackedArguments& arguments, const Attention& of) {
   for (const auto& view : {of.bias, of.mask})
     if (view) arguments.buffer(view->data, view->strides);
+  if (of.dropout.keep != 1 && of.dropout.bits)
+    arguments.buffer(of.dropout.bits->data, std::array<int64_t, 1>{1});
 }
 
 void AttentionKernel::add_scalars(jit::PackedArguments& arguments, const Attention& of, DType sums) {
   arguments.scalar(sums, of.scale);
   if (of.dropout.keep == 1) return;
-  arguments.scalar(sums, of.dropout.keep);
   arguments.scalar(sums, of.dropout.keep == 0 ? 0 : 1 / of.dropout.keep);
+  if (of.dropout.bits) return;
+  arguments.scalar(sums, of.dropout.keep);
   arguments.scalar(DType::kI64, static_cast<int64_t>(of.dropout.seed));
   arguments.scalar(DType::kI64, static_cast<int64_t>(of.dropout.offset));
 }
@@ -119,18 +130,35 @@ Expr AttentionKernel::scores(const Expr& products, const Index& query, const Ind
     return positions(Axis::kRows, type.rows, max(min(query + bound, kMost), -kMost));
   };
   if (of_.band.has_least()) scores = select(keys >= bounds(least_), scores, hidden);
-  if (of_.band.has_most()) scores = select(keys <= bounds(most_), scores, hidden);
-  return scores;
+  if (!of_.band.has_most()) return scores;
+  Expr last = bounds(most_);
+  if (of_.prefix != 0) last = max(last, builder_.index(prefix_ - 1, DType::kI32));
+  return select(keys <= last, scores, hidden);
+}
+
+Index AttentionKernel::end_of_keys(const Index& query) const {
+  const Index end = query + (most_ + 1);
+  return of_.prefix == 0 ? end : max(end, prefix_);
+}
+
+Index AttentionKernel::is_past_prefix(const Index& key) const {
+  return of_.prefix == 0 ? Index(1) : max(0, min(1, key + 1 - prefix_));
 }
 
 Expr AttentionKernel::drop_factors(const Index& query, const Index& key, const Index& rows,
                                    const Index& cols) {
   const Index line = (batch_ * heads_ + head_) * queries_ + query;
-  const Expr elements = builder_.iota(Axis::kRows, rows) * builder_.index(keys_) +
-                        (builder_.iota(Axis::kCols, cols) + builder_.index(line * keys_ + key));
-  const Expr u =
-      uniform_at(builder_, elements, batches_ * heads_ * queries_ * keys_, *seed_, *offset_, sums_type_);
-  return select(u < *keep_, *factor_, factor_->like(0));
+  const Expr elements =
+      builder_.iota(Axis::kRows, rows) * builder_.index(keys_) +
+      (builder_.iota(Axis::kCols, cols) + builder_.index(first_weight_ + line * keys_ + key));
+  if (bits_ < 0) {
+    const Expr u = uniform_at(builder_, elements, weights_, *seed_, *offset_, sums_type_);
+    return select(u < *keep_, *factor_, factor_->like(0));
+  }
+  const Expr byte = builder_.op(tile::Opcode::kShr, {elements, elements.like(3)});
+  const Expr found = builder_.cast(builder_.load(bits_, {byte.value()}, rows, cols), DType::kI64);
+  const Expr bit = builder_.op(tile::Opcode::kShr, {found, elements & elements.like(7)}) & found.like(1);
+  return select(bit == 1.0, *factor_, factor_->like(0));
 }
 
 Expr AttentionKernel::filled(double value, const Index& rows, const Index& cols) {
@@ -171,6 +199,13 @@ void check(const Attention& of) {
   };
   check_scores(of.bias, "bias", kAllFloats);
   check_scores(of.mask, "mask", DTypes(DType::kBool, DType::kU8));
+  if (of.dropout.keep == 1 || !of.dropout.bits) return;
+  const View& bits = *of.dropout.bits;
+  const int64_t least = (of.dropout.first + scores[0] * scores[1] * scores[2] * scores[3] + 7) / 8;
+  require(bits.dtype == DType::kU8 && bits.same_as(contiguous(bits.dtype, bits.data, bits.sizes)) &&
+              bits.elements() >= least,
+          ErrorCode::kInvalidArgument, "attention: the mask of dropout is ", bits.text(),
+          "; adjacent u8 with a bit for each weight, and so ", least, " or more, are accepted");
 }
 
 void check_rows(const Attention& of, const View& view, const char* name, DType dtype,

@@ -11,6 +11,9 @@
 
 namespace anynpu::ops {
 
+/// The stride along the columns, where kernels are made for it.
+std::optional<int64_t> last_stride(const View& view);
+
 /// What kernels of attention have in common: their sizes, and what becomes of products of queries and keys.
 class AttentionKernel {
  public:
@@ -33,6 +36,10 @@ class AttentionKernel {
 
   const Expr& scale() const { return *scale_; }
 
+  /// The end of the keys that a query sees at most, by the band; and 0 where the prefix has that key, else 1.
+  Index end_of_keys(const Index& query) const;
+  Index is_past_prefix(const Index& key) const;
+
   /// The factors of dropout of those weights.
   Expr drop_factors(const Index& query, const Index& key, const Index& rows, const Index& cols);
 
@@ -47,11 +54,12 @@ class AttentionKernel {
   const DType sums_type_;
   tile::Builder builder_;
   Index batches_ = 0, heads_ = 0, key_heads_ = 0, shared_by_ = 0, queries_ = 0, keys_ = 0, width_ = 0,
-        value_width_ = 0, block_rows_ = 0, least_ = 0, most_ = 0;
+        value_width_ = 0, block_rows_ = 0, least_ = 0, most_ = 0, prefix_ = 0;
   Index batch_ = 0, head_ = 0;  ///< of the queries; to be set
 
  private:
-  int bias_ = -1, mask_ = -1;
+  int bias_ = -1, mask_ = -1, bits_ = -1;
+  Index first_weight_ = 0, weights_ = 0;
   std::optional<Expr> scale_, keep_, factor_, seed_, offset_;
 };
 

@@ -56,6 +56,20 @@
 #include "aclnnop/aclnn_fill_scalar.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
+#include "aclnnop/aclnn_flash_attention_score_grad_v2.h"
+#include "aclnnop/aclnn_flash_attention_score_grad_v3.h"
+#include "aclnnop/aclnn_flash_attention_score_v2.h"
+#include "aclnnop/aclnn_flash_attention_score_v3.h"
+#include "aclnnop/aclnn_flash_attention_unpadding_score_grad.h"
+#include "aclnnop/aclnn_flash_attention_unpadding_score_grad_v2.h"
+#include "aclnnop/aclnn_flash_attention_unpadding_score_grad_v3.h"
+#include "aclnnop/aclnn_flash_attention_unpadding_score_grad_v4.h"
+#include "aclnnop/aclnn_flash_attention_unpadding_score_grad_v5.h"
+#include "aclnnop/aclnn_flash_attention_var_len_score.h"
+#include "aclnnop/aclnn_flash_attention_var_len_score_v2.h"
+#include "aclnnop/aclnn_flash_attention_var_len_score_v3.h"
+#include "aclnnop/aclnn_flash_attention_var_len_score_v4.h"
+#include "aclnnop/aclnn_flash_attention_var_len_score_v5.h"
 #include "aclnnop/aclnn_floor.h"
 #include "aclnnop/aclnn_gather.h"
 #include "aclnnop/aclnn_ge_scalar.h"
@@ -1667,6 +1681,317 @@ aclnnStatus aclnnFlashAttentionScore(void* workspace, uint64_t workspaceSize, ac
   return run("aclnnFlashAttentionScore", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclIntArray* prefixOptional,
+    const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional, double scaleValue,
+    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
+    int64_t innerPrecise, int64_t sparseMode, int64_t pseType, aclTensor* softmaxMaxOut,
+    aclTensor* softmaxSumOut, aclTensor* softmaxOutOptional, aclTensor* attentionOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionScoreV2GetWorkspaceSize",
+                 {"aclnnFlashAttentionScoreV2", plan_attention, "Attention"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"softmaxMaxOut", softmaxMaxOut},
+                  {"softmaxSumOut", softmaxSumOut},
+                  {"softmaxOutOptional", softmaxOutOptional},
+                  {"attentionOut", attentionOut}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScoreV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                       aclrtStream stream) {
+  return run("aclnnFlashAttentionScoreV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclTensor* sinkOptional, const aclIntArray* prefixOptional,
+    const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional, double scaleValue,
+    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
+    int64_t innerPrecise, int64_t sparseMode, int64_t pseType, aclTensor* softmaxMaxOut,
+    aclTensor* softmaxSumOut, aclTensor* softmaxOutOptional, aclTensor* attentionOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionScoreV3GetWorkspaceSize",
+                 {"aclnnFlashAttentionScoreV3", plan_attention, "Attention"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"sinkOptional", sinkOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"softmaxMaxOut", softmaxMaxOut},
+                  {"softmaxSumOut", softmaxSumOut},
+                  {"softmaxOutOptional", softmaxOutOptional},
+                  {"attentionOut", attentionOut}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                       aclrtStream stream) {
+  return run("aclnnFlashAttentionScoreV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclIntArray* prefixOptional,
+    const aclIntArray* actualSeqQLenOptional, const aclIntArray* actualSeqKvLenOptional, double scaleValue,
+    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
+    int64_t innerPrecise, int64_t sparseMode, aclTensor* softmaxMaxOut, aclTensor* softmaxSumOut,
+    aclTensor* softmaxOutOptional, aclTensor* attentionOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionVarLenScoreGetWorkspaceSize",
+                 {"aclnnFlashAttentionVarLenScore", plan_attention, "Attention"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"softmaxMaxOut", softmaxMaxOut},
+                  {"softmaxSumOut", softmaxSumOut},
+                  {"softmaxOutOptional", softmaxOutOptional},
+                  {"attentionOut", attentionOut}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScore(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                           aclrtStream stream) {
+  return run("aclnnFlashAttentionVarLenScore", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclIntArray* prefixOptional,
+    const aclIntArray* actualSeqQLenOptional, const aclIntArray* actualSeqKvLenOptional,
+    const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional, double scaleValue,
+    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
+    int64_t innerPrecise, int64_t sparseMode, int64_t pseType, aclTensor* softmaxMaxOut,
+    aclTensor* softmaxSumOut, aclTensor* softmaxOutOptional, aclTensor* attentionOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize",
+                 {"aclnnFlashAttentionVarLenScoreV2", plan_attention, "Attention"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"softmaxMaxOut", softmaxMaxOut},
+                  {"softmaxSumOut", softmaxSumOut},
+                  {"softmaxOutOptional", softmaxOutOptional},
+                  {"attentionOut", attentionOut}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return run("aclnnFlashAttentionVarLenScoreV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* queryRopeOptional, const aclTensor* key,
+    const aclTensor* keyRopeOptional, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclIntArray* prefixOptional,
+    const aclIntArray* actualSeqQLenOptional, const aclIntArray* actualSeqKvLenOptional,
+    const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional, double scaleValue,
+    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
+    int64_t innerPrecise, int64_t sparseMode, int64_t pseType, aclTensor* softmaxMaxOut,
+    aclTensor* softmaxSumOut, aclTensor* softmaxOutOptional, aclTensor* attentionOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize",
+                 {"aclnnFlashAttentionVarLenScoreV3", plan_attention, "Attention"},
+                 {{"query", query},
+                  {"queryRopeOptional", queryRopeOptional},
+                  {"key", key},
+                  {"keyRopeOptional", keyRopeOptional},
+                  {"value", value},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"softmaxMaxOut", softmaxMaxOut},
+                  {"softmaxSumOut", softmaxSumOut},
+                  {"softmaxOutOptional", softmaxOutOptional},
+                  {"attentionOut", attentionOut}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return run("aclnnFlashAttentionVarLenScoreV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclIntArray* prefixOptional,
+    const aclIntArray* actualSeqQLenOptional, const aclIntArray* actualSeqKvLenOptional, double scaleValue,
+    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
+    int64_t innerPrecise, int64_t sparseMode, char* softmaxOutLayout, aclTensor* softmaxMaxOut,
+    aclTensor* softmaxSumOut, aclTensor* softmaxOutOptional, aclTensor* attentionOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize",
+                 {"aclnnFlashAttentionVarLenScoreV4", plan_attention, "Attention"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"softmaxOutLayout", softmaxOutLayout},
+                  {"softmaxMaxOut", softmaxMaxOut},
+                  {"softmaxSumOut", softmaxSumOut},
+                  {"softmaxOutOptional", softmaxOutOptional},
+                  {"attentionOut", attentionOut}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV4(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return run("aclnnFlashAttentionVarLenScoreV4", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* queryRopeOptional, const aclTensor* key,
+    const aclTensor* keyRopeOptional, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclTensor* sinkOptional, const aclIntArray* prefixOptional,
+    const aclIntArray* actualSeqQLenOptional, const aclIntArray* actualSeqKvLenOptional,
+    const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional, double scaleValue,
+    double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
+    int64_t innerPrecise, int64_t sparseMode, int64_t pseType, char* softmaxOutLayout,
+    aclTensor* softmaxMaxOut, aclTensor* softmaxSumOut, aclTensor* softmaxOutOptional,
+    aclTensor* attentionOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize",
+                 {"aclnnFlashAttentionVarLenScoreV5", plan_attention, "Attention"},
+                 {{"query", query},
+                  {"queryRopeOptional", queryRopeOptional},
+                  {"key", key},
+                  {"keyRopeOptional", keyRopeOptional},
+                  {"value", value},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"sinkOptional", sinkOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"softmaxOutLayout", softmaxOutLayout},
+                  {"softmaxMaxOut", softmaxMaxOut},
+                  {"softmaxSumOut", softmaxSumOut},
+                  {"softmaxOutOptional", softmaxOutOptional},
+                  {"attentionOut", attentionOut}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV5(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return run("aclnnFlashAttentionVarLenScoreV5", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* dy,
     const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
@@ -1710,6 +2035,374 @@ aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
 aclnnStatus aclnnFlashAttentionScoreGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
                                          aclrtStream stream) {
   return run("aclnnFlashAttentionScoreGrad", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    int64_t pseType, aclTensor* dqOut, aclTensor* dkOut, aclTensor* dvOut, aclTensor* dpseOutOptional,
+    uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionScoreGradV2GetWorkspaceSize",
+                 {"aclnnFlashAttentionScoreGradV2", plan_attention_backward, "AttentionBackward"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"dy", dy},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"softmaxMaxOptional", softmaxMaxOptional},
+                  {"softmaxSumOptional", softmaxSumOptional},
+                  {"softmaxInOptional", softmaxInOptional},
+                  {"attentionInOptional", attentionInOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"dqOut", dqOut},
+                  {"dkOut", dkOut},
+                  {"dvOut", dvOut},
+                  {"dpseOutOptional", dpseOutOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGradV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                           aclrtStream stream) {
+  return run("aclnnFlashAttentionScoreGradV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional, const aclTensor* sinkOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    int64_t pseType, aclTensor* dqOut, aclTensor* dkOut, aclTensor* dvOut, aclTensor* dpseOutOptional,
+    aclTensor* dsinkOutOptional, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionScoreGradV3GetWorkspaceSize",
+                 {"aclnnFlashAttentionScoreGradV3", plan_attention_backward, "AttentionBackward"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"dy", dy},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"softmaxMaxOptional", softmaxMaxOptional},
+                  {"softmaxSumOptional", softmaxSumOptional},
+                  {"softmaxInOptional", softmaxInOptional},
+                  {"attentionInOptional", attentionInOptional},
+                  {"sinkOptional", sinkOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"dqOut", dqOut},
+                  {"dkOut", dkOut},
+                  {"dvOut", dvOut},
+                  {"dpseOutOptional", dpseOutOptional},
+                  {"dsinkOutOptional", dsinkOutOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScoreGradV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                           aclrtStream stream) {
+  return run("aclnnFlashAttentionScoreGradV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    aclTensor* dqOut, aclTensor* dkOut, aclTensor* dvOut, aclTensor* dpseOutOptional, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize",
+                 {"aclnnFlashAttentionUnpaddingScoreGrad", plan_attention_backward, "AttentionBackward"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"dy", dy},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"softmaxMaxOptional", softmaxMaxOptional},
+                  {"softmaxSumOptional", softmaxSumOptional},
+                  {"softmaxInOptional", softmaxInOptional},
+                  {"attentionInOptional", attentionInOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"dqOut", dqOut},
+                  {"dkOut", dkOut},
+                  {"dvOut", dvOut},
+                  {"dpseOutOptional", dpseOutOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGrad(void* workspace, uint64_t workspaceSize,
+                                                  aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnFlashAttentionUnpaddingScoreGrad", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    int64_t pseType, aclTensor* dqOut, aclTensor* dkOut, aclTensor* dvOut, aclTensor* dpseOutOptional,
+    uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize",
+                 {"aclnnFlashAttentionUnpaddingScoreGradV2", plan_attention_backward, "AttentionBackward"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"dy", dy},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"softmaxMaxOptional", softmaxMaxOptional},
+                  {"softmaxSumOptional", softmaxSumOptional},
+                  {"softmaxInOptional", softmaxInOptional},
+                  {"attentionInOptional", attentionInOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"dqOut", dqOut},
+                  {"dkOut", dkOut},
+                  {"dvOut", dvOut},
+                  {"dpseOutOptional", dpseOutOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2(void* workspace, uint64_t workspaceSize,
+                                                    aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnFlashAttentionUnpaddingScoreGradV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* queryRopeOptional, const aclTensor* key,
+    const aclTensor* keyRopeOptional, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    int64_t pseType, aclTensor* dqOut, aclTensor* dqRopeOutOptional, aclTensor* dkOut,
+    aclTensor* dkRopeOutOptional, aclTensor* dvOut, aclTensor* dpseOutOptional, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize",
+                 {"aclnnFlashAttentionUnpaddingScoreGradV3", plan_attention_backward, "AttentionBackward"},
+                 {{"query", query},
+                  {"queryRopeOptional", queryRopeOptional},
+                  {"key", key},
+                  {"keyRopeOptional", keyRopeOptional},
+                  {"value", value},
+                  {"dy", dy},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"softmaxMaxOptional", softmaxMaxOptional},
+                  {"softmaxSumOptional", softmaxSumOptional},
+                  {"softmaxInOptional", softmaxInOptional},
+                  {"attentionInOptional", attentionInOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"dqOut", dqOut},
+                  {"dqRopeOutOptional", dqRopeOutOptional},
+                  {"dkOut", dkOut},
+                  {"dkRopeOutOptional", dkRopeOutOptional},
+                  {"dvOut", dvOut},
+                  {"dpseOutOptional", dpseOutOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3(void* workspace, uint64_t workspaceSize,
+                                                    aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnFlashAttentionUnpaddingScoreGradV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    aclTensor* dqOut, aclTensor* dkOut, aclTensor* dvOut, aclTensor* dpseOutOptional, char* softmaxOutLayout,
+    uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize",
+                 {"aclnnFlashAttentionUnpaddingScoreGradV4", plan_attention_backward, "AttentionBackward"},
+                 {{"query", query},
+                  {"key", key},
+                  {"value", value},
+                  {"dy", dy},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"softmaxMaxOptional", softmaxMaxOptional},
+                  {"softmaxSumOptional", softmaxSumOptional},
+                  {"softmaxInOptional", softmaxInOptional},
+                  {"attentionInOptional", attentionInOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"dqOut", dqOut},
+                  {"dkOut", dkOut},
+                  {"dvOut", dvOut},
+                  {"dpseOutOptional", dpseOutOptional},
+                  {"softmaxOutLayout", softmaxOutLayout}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4(void* workspace, uint64_t workspaceSize,
+                                                    aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnFlashAttentionUnpaddingScoreGradV4", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* queryRopeOptional, const aclTensor* key,
+    const aclTensor* keyRopeOptional, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional, const aclTensor* sinkOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    int64_t pseType, char* softmaxOutLayout, aclTensor* dqOut, aclTensor* dqRopeOutOptional, aclTensor* dkOut,
+    aclTensor* dkRopeOutOptional, aclTensor* dvOut, aclTensor* dpseOutOptional, aclTensor* dsinkOutOptional,
+    uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return prepare("aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize",
+                 {"aclnnFlashAttentionUnpaddingScoreGradV5", plan_attention_backward, "AttentionBackward"},
+                 {{"query", query},
+                  {"queryRopeOptional", queryRopeOptional},
+                  {"key", key},
+                  {"keyRopeOptional", keyRopeOptional},
+                  {"value", value},
+                  {"dy", dy},
+                  {"realShiftOptional", realShiftOptional},
+                  {"dropMaskOptional", dropMaskOptional},
+                  {"paddingMaskOptional", paddingMaskOptional},
+                  {"attenMaskOptional", attenMaskOptional},
+                  {"softmaxMaxOptional", softmaxMaxOptional},
+                  {"softmaxSumOptional", softmaxSumOptional},
+                  {"softmaxInOptional", softmaxInOptional},
+                  {"attentionInOptional", attentionInOptional},
+                  {"sinkOptional", sinkOptional},
+                  {"prefixOptional", prefixOptional},
+                  {"actualSeqQLenOptional", actualSeqQLenOptional},
+                  {"actualSeqKvLenOptional", actualSeqKvLenOptional},
+                  {"qStartIdxOptional", qStartIdxOptional},
+                  {"kvStartIdxOptional", kvStartIdxOptional},
+                  {"scaleValue", scaleValue},
+                  {"keepProb", keepProb},
+                  {"preTokens", preTokens},
+                  {"nextTokens", nextTokens},
+                  {"headNum", headNum},
+                  {"inputLayout", inputLayout},
+                  {"innerPrecise", innerPrecise},
+                  {"sparseMode", sparseMode},
+                  {"pseType", pseType},
+                  {"softmaxOutLayout", softmaxOutLayout},
+                  {"dqOut", dqOut},
+                  {"dqRopeOutOptional", dqRopeOutOptional},
+                  {"dkOut", dkOut},
+                  {"dkRopeOutOptional", dkRopeOutOptional},
+                  {"dvOut", dvOut},
+                  {"dpseOutOptional", dpseOutOptional},
+                  {"dsinkOutOptional", dsinkOutOptional}},
+                 workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5(void* workspace, uint64_t workspaceSize,
+                                                    aclOpExecutor* executor, aclrtStream stream) {
+  return run("aclnnFlashAttentionUnpaddingScoreGradV5", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnConvolutionGetWorkspaceSize(const aclTensor* input, const aclTensor* weight,
