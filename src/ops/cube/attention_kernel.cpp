@@ -48,7 +48,8 @@ AttentionKernel::AttentionKernel(std::string name, const Attention& of, DType su
   };
   if (of.bias) bias_ = of_scores("bias", *of.bias);
   if (of.mask) mask_ = of_scores("mask", *of.mask);
-  if (of.dropout.keep != 1 && of.dropout.bits) bits_ = builder_.buffer("bits", DType::kU8, {weights_});
+  if (of.dropout.keep != 1 && of.dropout.bits)
+    bits_ = builder_.buffer("bits", DType::kU8, {queries_, weights_}, {0, 1});  // the same for all rows
   scale_ = builder_.scalar("scale", sums);
   if (of.dropout.keep == 1) return;
   factor_ = builder_.scalar("factor", sums);
@@ -92,7 +93,7 @@ void AttentionKernel::add_buffers(jit::PackedArguments& arguments, const Attenti
   for (const auto& view : {of.bias, of.mask})
     if (view) arguments.buffer(view->data, view->strides);
   if (of.dropout.keep != 1 && of.dropout.bits)
-    arguments.buffer(of.dropout.bits->data, std::array<int64_t, 1>{1});
+    arguments.buffer(of.dropout.bits->data, std::array<int64_t, 2>{0, 1});
 }
 
 void AttentionKernel::add_scalars(jit::PackedArguments& arguments, const Attention& of, DType sums) {
@@ -156,7 +157,7 @@ Expr AttentionKernel::drop_factors(const Index& query, const Index& key, const I
     return select(u < *keep_, *factor_, factor_->like(0));
   }
   const Expr byte = builder_.op(tile::Opcode::kShr, {elements, elements.like(3)});
-  const Expr found = builder_.cast(builder_.load(bits_, {byte.value()}, rows, cols), DType::kI64);
+  const Expr found = builder_.cast(builder_.load(bits_, {0, byte.value()}, rows, cols), DType::kI64);
   const Expr bit = builder_.op(tile::Opcode::kShr, {found, elements & elements.like(7)}) & found.like(1);
   return select(bit == 1.0, *factor_, factor_->like(0));
 }

@@ -177,7 +177,9 @@ class AttentionTest : public testing::Test {
       return memory_.emplace_back(static_cast<size_t>(bytes), std::byte{0xff}).data();
     };
     for (const Launch& launch : prepare(call, take)) {
-      if (launch.joined().empty()) EXPECT_EQ(launch.blocks(), launch.code().blocks(launch.arguments()));
+      if (launch.joined().empty()) {
+        EXPECT_EQ(launch.blocks(), launch.code().blocks(launch.arguments()));
+      }
       if (by_interpreter) {
         interpret(launch);
       } else {

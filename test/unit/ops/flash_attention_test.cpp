@@ -299,6 +299,7 @@ TEST_F(FlashAttentionTest, APackedSequenceHasTheBitsOfItAlone) {
   for (const Lengths& lengths : some)
     for (const int64_t mode : {0, 1, 2, 3, 4, 6, 7, 8})
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        if (dtype != DType::kF32 && mode % 3 != 0) continue;
         const auto query_ends = Lengths::ends(lengths.queries), key_ends = Lengths::ends(lengths.keys);
         const int64_t heads = 4, longest = std::ranges::max(lengths.queries),
                       longest_keys = std::ranges::max(lengths.keys);
@@ -317,8 +318,10 @@ TEST_F(FlashAttentionTest, APackedSequenceHasTheBitsOfItAlone) {
         const auto line = [&](Laid& laid) { return contiguous(dtype, laid.elements.data(), {weights}); };
         Elements bits(DType::kU8, static_cast<size_t>(weights + 7) / 8);
         for (size_t i = 0; i < bits.count(); ++i) bits.set<int64_t>(i, static_cast<int64_t>(random_() % 256));
-        const bool has_bias = mode < 7 && random_() % 2 == 0, by_bits = random_() % 3 == 0,
-                   by_token = random_() % 2 == 0, left_out = random_() % 2 == 0;
+        // By the mode, so that one set of kernels serves all lengths.
+        const bool has_bias = mode % 4 == 0 && mode != 8, by_bits = mode % 3 == 0,
+                   drops = mode != 2 && mode != 8, by_token = random_() % 2 == 0,
+                   left_out = random_() % 2 == 0;
         std::vector<int64_t> prefix;
         for (const int64_t keys : lengths.keys) prefix.push_back(keys / 2);
         call.set([&](FlashAttention& of) {
@@ -337,7 +340,7 @@ TEST_F(FlashAttentionTest, APackedSequenceHasTheBitsOfItAlone) {
             if (mode == 6) of.prefix.push_back(0);
           }
           if (has_bias) of.bias = line(bias);
-          of.dropout = {.keep = 0.7, .seed = 5, .offset = 8};
+          if (drops) of.dropout = {.keep = 0.7, .seed = 5, .offset = 8};
           if (by_bits)
             of.dropout.bits = contiguous(DType::kU8, bits.data(), {static_cast<int64_t>(bits.count())});
           of.statistics_by_token = by_token;
@@ -404,11 +407,12 @@ TEST_F(FlashAttentionTest, APackedSequenceHasTheBitsOfItAlone) {
                 ASSERT_EQ(call.maximum.get<double>(at), plain.maximum.at({0, h, t, 0})) << what;
                 ASSERT_EQ(call.total.get<double>(at), plain.total.at({0, h, t, 0})) << what;
               }
-          if (has_bias)
+          if (has_bias) {
             for (int64_t n = 0; n < heads * queries * keys; ++n)
               ASSERT_EQ(grad_bias.elements.get<double>(static_cast<size_t>(weight + n)),
                         of_bias.get<double>(static_cast<size_t>(n)))
                   << what << ", gradient of the bias, " << n;
+          }
           weight += heads * queries * keys;
           if (HasFatalFailure()) return;
         }
