@@ -169,9 +169,10 @@ Results attention_backward(Arguments arguments, OpCounter& counter) {
     of.dropout.seed = static_cast<uint64_t>(arguments[14].toTensor().item<int64_t>());
     of.dropout.offset = static_cast<uint64_t>(arguments[15].toTensor().item<int64_t>());
   }
-  // Of the CPU's fused kernel, which knows no dropout, tokens come before heads in memory.
+  // Of the CPU's fused kernel, which knows no dropout and no gradient of a bias, tokens come before heads in
+  // memory.
   const auto gradient_like = [&](const Tensor& tensor) {
-    if (of.dropout.keep != 1) return at::empty_like(tensor);
+    if (of.dropout.keep != 1 || wanted[3]) return at::empty_like(tensor);
     const auto sizes = tensor.sizes();
     return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, tensor.options()).transpose(1, 2);
   };

@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kRows = jit::kProductRows;
 constexpr int64_t kRowsOfBlock = 96;                 ///< about: their scores fit the second cache
 constexpr int64_t kScoreStride = kKeysOfBlock + 16;  ///< rows do not meet in a cache
+constexpr int64_t kLeastShares = 4;                  ///< blocks that keys and values are packed ahead for
 
 /// What a kernel is made for, beside what the call says.
 struct Form {
@@ -52,12 +53,9 @@ class ForwardKernel : private AttentionKernel {
       const Index count = min(kKeysOfBlock, end - first);
       loop(0, count, columns_,
            [&](const Index& col) { multiply_keys(first, col, min(columns_, count - col)); });
-      if (!trims())
-        softmax(0, rows_, count);
-      else
-        for_each_step(0, rows_, [&](const Index& row, const Index& rows) {
-          softmax(row, rows, seen(row, first, count));
-        });
+      for_each_step(0, rows_, [&](const Index& row, const Index& rows) {
+        softmax(row, rows, seen(row, first, count));
+      });
       if (of_.dropout.keep != 1) {
         const Expr factors = drop_factors(row_, first, rows_, count);
         builder_.store(scores_, {0, 0}, builder_.load(scores_, {0, 0}, rows_, count) * factors);
@@ -278,7 +276,7 @@ std::vector<Launch> launches_of(const AttentionForward& given, bool may_be_small
                 rows = form.is_small() ? queries : round_up(ceil_div(queries, down), kRows),
                 blocks = lines * ceil_div(queries, rows);
   const int64_t key_lines = call.of.key.sizes[0] * call.of.key.sizes[1];
-  form.panels = !form.is_small() && blocks > key_lines && call.of.key.sizes[2] > 0;
+  form.panels = !form.is_small() && blocks >= kLeastShares * key_lines && call.of.key.sizes[2] > 0;
   std::vector<Launch> launches;
   jit::PackedArguments arguments;
   AttentionKernel::add_sizes(arguments, call.of, rows);
