@@ -48,7 +48,8 @@ NAMED = {
 # Their tensors have shapes that follow from each other.
 LEFT_OUT = {
     "_fused_adam", "_fused_adamw", "native_layer_norm", "native_layer_norm_backward",
-    "_scaled_dot_product_fused_attention_overrideable_backward", "convolution", "_convolution",
+    "_scaled_dot_product_fused_attention_overrideable_backward", "_flash_attention_forward",
+    "_flash_attention_backward", "convolution", "_convolution",
     "convolution_backward", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
     "_batch_norm_no_update", "native_batch_norm_backward", "batch_norm_backward",
     *(f"{name}{dims}d{rest}" for dims in (2, 3) for name, rest in (

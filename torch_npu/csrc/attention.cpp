@@ -170,13 +170,17 @@ Results attention_backward(Arguments arguments, OpCounter& counter) {
     of.dropout.offset = static_cast<uint64_t>(arguments[15].toTensor().item<int64_t>());
   }
   // Of the CPU's fused kernel, which knows no dropout and no gradient of a bias, tokens come before heads in
-  // memory.
+  // memory; beside a bias's gradient that of keys lies by columns.
   const auto gradient_like = [&](const Tensor& tensor) {
     if (of.dropout.keep != 1 || wanted[3]) return at::empty_like(tensor);
     const auto sizes = tensor.sizes();
     return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, tensor.options()).transpose(1, 2);
   };
-  const Tensor of_query = gradient_like(query), of_key = gradient_like(key), of_value = gradient_like(value);
+  const auto gradient_of_columns_like = [](const Tensor& tensor) {
+    return at::empty_like(tensor.transpose(2, 3), at::MemoryFormat::Contiguous).transpose(2, 3);
+  };
+  const Tensor of_query = gradient_like(query), of_value = gradient_like(value);
+  const Tensor of_key = wanted[3] ? gradient_of_columns_like(key) : gradient_like(key);
   const Tensor of_bias = wanted[3] ? at::empty_like(bias, at::MemoryFormat::Contiguous) : Tensor();
   Temporaries temporaries(query);
   anynpu::ops::AttentionBackward call = {.of = of,
