@@ -292,14 +292,14 @@ struct Lengths {
 
 TEST_F(FlashAttentionTest, APackedSequenceHasTheBitsOfItAlone) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
-  const Lengths some[] = {{{3, 130, 1, 0, 97}, {40, 700, 1, 0, 97}},
+  const Lengths some[] = {{{3, 130, 1, 0, 97}, {40, 300, 1, 0, 97}},
                           {{0, 7, 0, 200}, {0, 7, 30, 210}, 5, 9},
                           {{5}, {9}},
                           {{50, 4}, {0, 4}, 0, 3}};
   for (const Lengths& lengths : some)
-    for (const int64_t mode : {0, 1, 2, 3, 4, 6, 7, 8})
+    for (const int64_t mode : {0, 3, 6, 7, 8})
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
-        if (dtype != DType::kF32 && mode % 3 != 0) continue;
+        if (dtype != DType::kF32 && mode != 3) continue;
         const auto query_ends = Lengths::ends(lengths.queries), key_ends = Lengths::ends(lengths.keys);
         const int64_t heads = 4, longest = std::ranges::max(lengths.queries),
                       longest_keys = std::ranges::max(lengths.keys);
