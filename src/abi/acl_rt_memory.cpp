@@ -136,7 +136,7 @@ void run_async(HeldMemory held, aclrtStream handle, bool pageable, F enqueue) {
   held.unlock();
   // Enqueued behind it, so that it is dropped when that was.
   const auto reached = std::make_shared<bool>(false);
-  stream->launch(Lane::kShort, [reached] { *reached = true; });
+  stream->launch(Lane::kShort, [reached] { *reached = true; }, Writes::nothing());
   stream->record()->wait(std::nullopt);
   require(*reached, ErrorCode::kAborted, "work of stream ", stream->id(),
           " was dropped by an abort or a failure before it; nothing, or a part, was copied");

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "jit/jit.h"
+#include "ops/code.h"
 
 namespace anynpu::ops {
 
@@ -37,14 +37,14 @@ class KernelTable {
   };
 
   /// The kernel for `key`; `make` says what to compile where there is none yet.
-  std::shared_ptr<const jit::Compiled> find(const Key& key, const std::function<tile::Kernel()>& make);
+  std::shared_ptr<const Code> find(const Key& key, const std::function<tile::Kernel()>& make);
 
  private:
   struct Hash {
     size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.text()); }
   };
   std::shared_mutex mutex_;
-  std::unordered_map<Key, std::shared_ptr<const jit::Compiled>, Hash> kernels_;
+  std::unordered_map<Key, std::shared_ptr<const Code>, Hash> kernels_;
 };
 
 }  // namespace anynpu::ops

@@ -1,6 +1,7 @@
 #include "ops/launch.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
@@ -51,7 +52,7 @@ class Scratch {
 }  // namespace
 
 void Launch::raise_fault(const tile::Fault& fault) const {
-  const tile::Kernel& kernel = code_->kernel();
+  const tile::Kernel& kernel = code().kernel();
   const auto& sizes = kernel.buffer(fault.buffer).sizes;
   const int64_t size = sizes[static_cast<size_t>(fault.dimension)].evaluate(
       [&](const tile::Index& leaf) { return arguments_.words()[leaf.value()]; });
@@ -61,7 +62,7 @@ void Launch::raise_fault(const tile::Fault& fault) const {
 }
 
 void Launch::join(Launch other) {
-  require(code_ == other.code_, ErrorCode::kInternal, "launches of two kernels cannot be joined");
+  require(&code() == &other.code(), ErrorCode::kInternal, "launches of two kernels cannot be joined");
   std::vector<Launch> more = std::move(other.joined_);
   bytes_ += other.bytes_;
   const auto add = [&](Launch&& launch) {
@@ -88,9 +89,9 @@ void Launch::run(int64_t first, int64_t last) const {
 void Launch::run_own(int64_t first, int64_t last) const {
   tile::Fault fault;
   if (scratch_ == 0) {
-    code_->call(arguments_, nullptr, first, last, fault);
+    code().call(arguments_, nullptr, first, last, fault);
   } else {
-    code_->call(arguments_, Scratch(scratch_).get(), first, last, fault);
+    code().call(arguments_, Scratch(scratch_).get(), first, last, fault);
   }
   if (fault.buffer >= 0) raise_fault(fault);
 }
@@ -134,11 +135,27 @@ std::vector<Launch> joined(std::vector<std::vector<Launch>> calls) {
   return all;
 }
 
-void enqueue(Stream& stream, Launch launch, int threads) {
+void enqueue(Stream& stream, Launch launch, int threads, std::shared_ptr<std::atomic<bool>> done) {
   const Lane lane = lane_for(launch.bytes());
-  stream.launch(lane, [launch = std::move(launch), threads = lane == Lane::kShort ? 1 : threads] {
-    launch.run(threads);
-  });
+  const std::vector<size_t>& words = launch.written();
+  constexpr size_t kMost = 8;
+  std::array<void*, kMost> addresses;
+  const size_t count = std::min(words.size(), kMost);
+  for (size_t i = 0; i < count; ++i)
+    addresses[i] = reinterpret_cast<void*>(static_cast<uintptr_t>(launch.arguments().words()[words[i]]));
+  const bool anything = !launch.joined().empty() || words.size() > kMost;
+  const Writes writes = anything ? Writes::anything() : Writes({addresses.data(), count});
+  if (lane == Lane::kShort) threads = 1;
+  if (done == nullptr)
+    stream.launch(lane, [launch = std::move(launch), threads] { launch.run(threads); }, writes);
+  else
+    stream.launch(
+        lane,
+        [launch = std::move(launch), threads, done = std::move(done)] {
+          launch.run(threads);
+          done->store(true, std::memory_order_release);
+        },
+        writes);
 }
 
 }  // namespace anynpu::ops

@@ -1,12 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "jit/jit.h"
+#include "ops/code.h"
 #include "runtime/stream.h"
 
 namespace anynpu::ops {
@@ -16,16 +17,17 @@ class Launch {
  public:
   /// `arguments` are complete but for scratch memory; `blocks` are the kernel's grid for them. `bytes` are
   /// what it reads and writes, or as much as its work is worth.
-  Launch(std::shared_ptr<const jit::Compiled> code, jit::PackedArguments arguments, int64_t blocks,
-         double bytes)
+  Launch(std::shared_ptr<const Code> code, jit::PackedArguments arguments, int64_t blocks, double bytes)
       : code_(std::move(code)),
         arguments_(std::move(arguments)),
         own_blocks_(blocks),
         blocks_(blocks),
         bytes_(bytes),
-        scratch_(code_->add_scratch(arguments_)) {}
+        scratch_(code_->compiled().add_scratch(arguments_)) {}
 
-  const jit::Compiled& code() const { return *code_; }
+  const jit::Compiled& code() const { return code_->compiled(); }
+  /// Where the kernel's words have the addresses of the buffers that it writes.
+  const std::vector<size_t>& written() const { return code_->written(); }
   const jit::PackedArguments& arguments() const { return arguments_; }  ///< without those joined
   int64_t blocks() const { return blocks_; }
   double bytes() const { return bytes_; }
@@ -46,7 +48,7 @@ class Launch {
   void run_own(int64_t first, int64_t last) const;
   [[noreturn]] void raise_fault(const tile::Fault& fault) const;
 
-  std::shared_ptr<const jit::Compiled> code_;
+  std::shared_ptr<const Code> code_;
   jit::PackedArguments arguments_;
   int64_t own_blocks_, blocks_;  ///< without those joined, and with them
   double bytes_;
@@ -60,7 +62,9 @@ class Launch {
 /// stand at the same place become one, whose blocks the threads share.
 std::vector<Launch> joined(std::vector<std::vector<Launch>> calls);
 
-/// Enqueues it as a task in the lane of its work; in parallel it has so many threads at most, 0: no limit.
-void enqueue(Stream& stream, Launch launch, int threads);
+/// Enqueues it as a task in the lane of its work, which writes what the kernel does; in parallel it has so
+/// many threads at most, 0: no limit. `done`, unless it is null, becomes true when the kernel has run, not
+/// when the task failed or was dropped.
+void enqueue(Stream& stream, Launch launch, int threads, std::shared_ptr<std::atomic<bool>> done = nullptr);
 
 }  // namespace anynpu::ops

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "runtime/block_pool_parts.h"
+#include "runtime/content_watch.h"
 #include "runtime/device.h"
 #include "runtime/running.h"
 #include "runtime/stream.h"
@@ -32,6 +33,13 @@ struct SettingsHistory {
 SettingsHistory& settings_history() {
   static auto* history = new SettingsHistory;
   return *history;
+}
+
+std::atomic<BlockPool::Relief> relief_of_all = nullptr;
+
+bool relieve() {
+  const BlockPool::Relief relief = relief_of_all.load(std::memory_order_acquire);
+  return relief != nullptr && relief();
 }
 
 /// Rounds up to the unit, or to the steps into which the size's power of two is divided.
@@ -140,6 +148,8 @@ void BlockPool::configure(PoolSettings settings) {
 
 const PoolSettings& BlockPool::settings() { return *settings_history().now.load(std::memory_order_acquire); }
 
+void BlockPool::set_relief(Relief relief) { relief_of_all.store(relief, std::memory_order_release); }
+
 BlockPool::BlockPool(Arena& arena) : arena_(arena) {}
 
 BlockPool::~BlockPool() {
@@ -171,7 +181,8 @@ class BlockPool::Lock {
 // [docs:block-allocate]
 Block* BlockPool::allocate(size_t requested, uint64_t stream, uint64_t group, PoolNote note) {
   if (requested == 0) return nullptr;
-  for (bool again = false;; again = true) {
+  for (int attempt = 0;; ++attempt) {
+    const bool relieved = attempt == 1 && relieve();
     {
       Lock lock(*this);
       if (requested > MemoryBudget::instance().total()) raise_out_of_memory(requested, stream, group, note);
@@ -181,8 +192,8 @@ Block* BlockPool::allocate(size_t requested, uint64_t stream, uint64_t group, Po
       Block* block = bins(stream, group, kind, Running::in_stream(stream)).find(size);
       if (block == nullptr || !may_take(*block, size)) block = segment_if_possible(size, stream, group, kind);
       if (block != nullptr) return give_out(block, size, requested, std::move(note));
-      if (again) raise_out_of_memory(requested, stream, group, note);
-      ++stats_.num_alloc_retries;
+      if (attempt > 1 || (attempt == 1 && !relieved)) raise_out_of_memory(requested, stream, group, note);
+      if (attempt == 0) ++stats_.num_alloc_retries;
       release_unused_locked();
     }
     Device::wait_for_after_work(kFreeingLimit);
@@ -192,6 +203,7 @@ Block* BlockPool::allocate(size_t requested, uint64_t stream, uint64_t group, Po
 
 void BlockPool::free(Block* block, const PoolNote& note) {
   if (block == nullptr || Device::forked()) return;
+  ContentWatch::note_freed(block->address);
   std::vector<std::shared_ptr<Recording>> until = std::move(block->ends);
   if (!block->other_streams.empty() && !Executor::stopped())
     for (const auto& stream : block->other_streams) until.push_back(stream->record());

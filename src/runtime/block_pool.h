@@ -87,6 +87,11 @@ class BlockPool {
   static void configure(PoolSettings settings);  ///< for what all pools do from now on
   static const PoolSettings& settings();
 
+  /// What gives blocks back that are kept for speed alone: called without locks, once before an allocation
+  /// fails. False where there are none. Null: nothing does.
+  using Relief = bool (*)();
+  static void set_relief(Relief relief);
+
   explicit BlockPool(Arena& arena);
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;

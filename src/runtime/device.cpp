@@ -177,7 +177,7 @@ void Device::after_work(UniqueFunction function) {
     }
   }
   if (after == nullptr) return function();
-  after->launch(Lane::kShort, std::move(function));
+  after->launch(Lane::kShort, std::move(function), Writes::nothing());
   after_work_streams().add(after);
 }
 

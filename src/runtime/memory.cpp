@@ -207,11 +207,15 @@ void check_copy(const RowCopy& copy, CopyKind kind) {
 void copy_async(void* to, const void* from, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   const TaskLabel label("copy", TaskKind::kCopy, bytes);
-  stream.launch(lane_for(static_cast<double>(bytes)), [=] {
-    parallel_ranges(bytes, kRange, [&](size_t begin, size_t end) {
-      std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
-    });
-  });
+  void* const written[] = {to};
+  stream.launch(
+      lane_for(static_cast<double>(bytes)),
+      [=] {
+        parallel_ranges(bytes, kRange, [&](size_t begin, size_t end) {
+          std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
+        });
+      },
+      Writes(written));
 }
 
 void copy_async(const RowCopy& copy, Stream& stream) {
@@ -222,30 +226,42 @@ void copy_async(const RowCopy& copy, Stream& stream) {
   constexpr size_t kRow = 128;
   const TaskLabel label("copy", TaskKind::kCopy, copy.rows * copy.width);
   const size_t work = copy.rows * (copy.width + kRow);
-  stream.launch(lane_for(static_cast<double>(work)), [copy] {
-    parallel_ranges(copy.rows, kRange / (copy.width + kRow), [&](size_t begin, size_t end) {
-      for (size_t row = begin; row < end; ++row)
-        std::memcpy(static_cast<char*>(copy.to) + row * copy.to_pitch,
-                    static_cast<const char*>(copy.from) + row * copy.from_pitch, copy.width);
-    });
-  });
+  void* const written[] = {copy.to};
+  stream.launch(
+      lane_for(static_cast<double>(work)),
+      [copy] {
+        parallel_ranges(copy.rows, kRange / (copy.width + kRow), [&](size_t begin, size_t end) {
+          for (size_t row = begin; row < end; ++row)
+            std::memcpy(static_cast<char*>(copy.to) + row * copy.to_pitch,
+                        static_cast<const char*>(copy.from) + row * copy.from_pitch, copy.width);
+        });
+      },
+      Writes(written));
 }
 
 void fill_async(void* to, uint8_t value, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   const TaskLabel label("fill", TaskKind::kFill, bytes);
-  stream.launch(lane_for(static_cast<double>(bytes)), [=] {
-    parallel_ranges(bytes, kRange, [&](size_t begin, size_t end) {
-      std::memset(static_cast<char*>(to) + begin, value, end - begin);
-    });
-  });
+  void* const written[] = {to};
+  stream.launch(
+      lane_for(static_cast<double>(bytes)),
+      [=] {
+        parallel_ranges(bytes, kRange, [&](size_t begin, size_t end) {
+          std::memset(static_cast<char*>(to) + begin, value, end - begin);
+        });
+      },
+      Writes(written));
 }
 
 void prefetch_async(const void* from, size_t bytes, Stream& stream) {
-  stream.launch(Lane::kShort, [=] {
-    constexpr size_t kCacheLine = 64;
-    for (size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(static_cast<const char*>(from) + at);
-  });
+  stream.launch(
+      Lane::kShort,
+      [=] {
+        constexpr size_t kCacheLine = 64;
+        for (size_t at = 0; at < bytes; at += kCacheLine)
+          __builtin_prefetch(static_cast<const char*>(from) + at);
+      },
+      Writes::nothing());
 }
 
 }  // namespace anynpu

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/content_watch.h"
 #include "runtime/exporter.h"
 #include "runtime/standstill.h"
 
@@ -110,6 +111,7 @@ std::string export_memory(const void* address, size_t size, Importers importers)
   Device* device = Device::of(address);
   require(device != nullptr, ErrorCode::kInvalidArgument, "exporting: ", address,
           " is not an address of a device");
+  ContentWatch::exclude(address, size);
   const auto memory = share_pages(*device, address, size);
   return add_under_key({ExportKind::kMemory, importers, memory, memory->file(), size,
                         reinterpret_cast<uintptr_t>(address) % Arena::kPage});
@@ -150,6 +152,7 @@ std::string lend(Block* block) {
   const auto* address = static_cast<const char*>(BlockPool::address(block));
   Device& device = *Device::of(address);
   const auto segment = device.arena().find(address).value();
+  ContentWatch::exclude(segment.begin, segment.size);
   const auto lent = std::make_shared<Lent>(share_pages(device, segment.begin, segment.size));
   device.pool().rest_until(block, lent->end);
   const size_t offset = reinterpret_cast<uintptr_t>(segment.begin) % Arena::kPage;

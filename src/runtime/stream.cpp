@@ -161,7 +161,8 @@ void Stream::set_stop_on_failure(bool stop) {
 }
 
 // [docs:stream-launch]
-void Stream::launch(Lane lane, UniqueFunction task) {
+void Stream::launch(Lane lane, UniqueFunction task, const Writes& writes) {
+  const NotedWrites noted(writes);
   Lock lock = lock_usable();
   if (lane == Lane::kShort && state_ == State::kIdle) {
     run_in_caller(lock, {lane, std::move(task)});
@@ -172,7 +173,8 @@ void Stream::launch(Lane lane, UniqueFunction task) {
 // [/docs]
 
 // [docs:stream-call]
-void Stream::call(Lane lane, const std::function<void()>& function) {
+void Stream::call(Lane lane, const std::function<void()>& function, const Writes& writes) {
+  const NotedWrites noted(writes);
   if (Running::in_stream(id_)) return function();  // the stream's next task is a part of the running one
   Lock lock = lock_usable();
   help_until(lock, enqueued_, std::nullopt);

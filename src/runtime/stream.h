@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/unique_function.h"
 #include "prof/trace.h"
+#include "runtime/content_watch.h"
 #include "runtime/event.h"
 #include "runtime/executor.h"
 #include "runtime/limits.h"
@@ -54,13 +55,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::shared_ptr<const std::atomic<bool>> gone() const { return gone_; }  ///< true after its life
   void set_stop_on_failure(bool stop);
 
-  /// Enqueues `task` and returns. On an idle stream a kShort task has run by then.
-  void launch(Lane lane, UniqueFunction task);
+  /// Enqueues `task` and returns. On an idle stream a kShort task has run by then. Of device memory the task
+  /// writes no more than `writes` says.
+  void launch(Lane lane, UniqueFunction task, const Writes& writes = Writes::anything());
 
   /// Runs `function` as the stream's next task and returns when it is done. An exception of `function`
   /// arrives here and leaves the stream without error; an earlier error of the stream is raised instead of
   /// running it. kShort work runs in the caller.
-  void call(Lane lane, const std::function<void()>& function);
+  void call(Lane lane, const std::function<void()>& function, const Writes& writes = Writes::anything());
 
   /// Work enqueued from now on starts after `recording` is done. The caller does not wait. When that lasts
   /// longer than `limit` from when the stream gets there (zero: no limit), the wait is over, as a failed

@@ -26,7 +26,8 @@ bool passes(uint64_t found, ValueTest test, uint64_t value) {
 }  // namespace
 
 void write_value_async(uint64_t* address, uint64_t value, Stream& stream) {
-  stream.launch(Lane::kShort, [=] { std::atomic_ref(*address).store(value); });
+  void* const written[] = {address};
+  stream.launch(Lane::kShort, [=] { std::atomic_ref(*address).store(value); }, Writes(written));
 }
 
 void wait_for_value_async(const uint64_t* address, ValueTest test, uint64_t value, Stream& stream) {

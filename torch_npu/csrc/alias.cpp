@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/content_watch.h"
 #include "torch_npu/csrc/allocator.h"
 
 namespace torch_npu {
@@ -175,6 +176,19 @@ Tensor AliasSet::alias(Tensor npu, bool written) {
   if (npu.requires_grad()) cpu.set_requires_grad(true);  // some kernels keep more for a backward then
   tensors_.push_back({std::move(npu), cpu, written});
   return cpu;
+}
+
+AliasSet::~AliasSet() {
+  tensors_.clear();
+  for (const StoragePair& pair : storages_)
+    if (pair.cpu.use_count() > 1 && pair.cpu.nbytes() != 0)
+      anynpu::ContentWatch::exclude_block(pair.cpu.data(), pair.cpu.nbytes());
+}
+
+c10::SmallVector<void*, 8> AliasSet::addresses() const {
+  c10::SmallVector<void*, 8> all;
+  for (const StoragePair& pair : storages_) all.push_back(const_cast<void*>(pair.cpu.data()));
+  return all;
 }
 
 Tensor AliasSet::to_npu(const Tensor& cpu) {

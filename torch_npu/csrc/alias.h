@@ -32,9 +32,14 @@ class AliasSet {
   /// Results are put into the memory of `scope`, under which the kernel runs. `op` is named in errors.
   AliasSet(ArenaScope& scope, const c10::OperatorName& op) : scope_(scope), op_(op) {}
   AliasSet(const AliasSet&) = delete;
+  /// Memory of which somebody keeps an alias may be written unseen from then on (see ContentWatch).
+  ~AliasSet();
 
   /// The alias of `npu`; `written` when the kernel may write to it or change its geometry.
   at::Tensor alias(at::Tensor npu, bool written);
+
+  /// Of the memory of all aliases.
+  c10::SmallVector<void*, 8> addresses() const;
 
   /// After the kernel: gives the npu tensors and storages what it made of their aliases.
   void adopt_changes();

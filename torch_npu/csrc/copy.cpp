@@ -145,7 +145,8 @@ std::optional<anynpu::ops::Launch> kernel_of_copy(const Tensor& source, const Te
 
 /// Keeps host memory until the work that `stream` has by now is done.
 void keep(const Tensor& tensor, Stream& stream) {
-  if (!on_npu(tensor)) stream.launch(anynpu::Lane::kShort, [kept = tensor.storage()] {});
+  if (!on_npu(tensor))
+    stream.launch(anynpu::Lane::kShort, [kept = tensor.storage()] {}, anynpu::Writes::nothing());
 }
 
 }  // namespace
@@ -169,7 +170,9 @@ void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
     npu_call([&] { keep(on_npu(source) ? target : source, stream); });
     return;
   }
+  void* const written[] = {target.mutable_data_ptr()};
   launch_kernel(stream, anynpu::lane_for(kCopyWork * (bytes_of(source) + bytes_of(target))),
+                anynpu::Writes(written),
                 [to = kernel_view(target, true), from = kernel_view(source, false)] { to.copy_(from); });
 }
 

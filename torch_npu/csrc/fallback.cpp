@@ -107,7 +107,9 @@ class FallbackCall {
                                 cpu_keys.highestPriorityTypeId(), " tensors");
     for (size_t i = 0; i < plan_.arguments; ++i) lower(torch::jit::peek(stack_, i, plan_.arguments), i);
     const anynpu::TaskLabel label(plan_.counter.name.c_str());
-    call_kernel(stream_, anynpu::lane_for(bytes_ * plan_.work), [&] {
+    // Whatever it got: schemas do not say of every argument that a kernel writes it, as running statistics.
+    const auto addresses = aliases_.addresses();
+    call_kernel(stream_, anynpu::lane_for(bytes_ * plan_.work), anynpu::Writes(addresses), [&] {
       ArenaScope::Entry allocations(scope_);
       op_.redispatchBoxed(cpu_keys, &stack_);
     });

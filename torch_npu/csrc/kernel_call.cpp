@@ -26,6 +26,7 @@ void end_own_pool() { omp_pause_resource(omp_pause_soft, omp_get_initial_device(
 
 using anynpu::Lane;
 using anynpu::Stream;
+using anynpu::Writes;
 
 int threads_for(Lane lane, int device) {
   if (lane == Lane::kShort) return 1;
@@ -49,14 +50,17 @@ KernelScope::~KernelScope() {
 }
 
 // [docs:kernel-call]
-void call_kernel(Stream& stream, Lane lane, const std::function<void()>& kernel) {
+void call_kernel(Stream& stream, Lane lane, const Writes& writes, const std::function<void()>& kernel) {
   if (!stream.idle()) wait_for_stream(stream);
   if (lane == Lane::kShort) {
     npu_call([&] {
-      stream.call(lane, [&] {
-        KernelScope scope(threads_for(lane, stream.device()));
-        kernel();
-      });
+      stream.call(
+          lane,
+          [&] {
+            KernelScope scope(threads_for(lane, stream.device()));
+            kernel();
+          },
+          writes);
     });
     return;
   }
@@ -66,21 +70,25 @@ void call_kernel(Stream& stream, Lane lane, const std::function<void()>& kernel)
   Unblocked unblocked;
   if (!anynpu::Executor::on_compute_thread()) end_own_pool();
   npu_call([&] {
-    stream.call(lane, [&] {
-      at::ThreadLocalStateGuard as_caller(state);
-      c10::WarningUtils::WarningHandlerGuard warn_there(warnings);
-      KernelScope scope(threads);
-      kernel();
-    });
+    stream.call(
+        lane,
+        [&] {
+          at::ThreadLocalStateGuard as_caller(state);
+          c10::WarningUtils::WarningHandlerGuard warn_there(warnings);
+          KernelScope scope(threads);
+          kernel();
+        },
+        writes);
   });
 }
 // [/docs]
 
-void launch_kernel(Stream& stream, anynpu::ops::Launch launch) {
+void launch_kernel(Stream& stream, anynpu::ops::Launch launch, std::shared_ptr<std::atomic<bool>> done) {
   const bool parallel = anynpu::lane_for(launch.bytes()) == Lane::kParallel;
   if (parallel && !anynpu::Executor::on_compute_thread()) end_own_pool();
   npu_call([&] {
-    anynpu::ops::enqueue(stream, std::move(launch), threads_for(Lane::kParallel, stream.device()));
+    anynpu::ops::enqueue(stream, std::move(launch), threads_for(Lane::kParallel, stream.device()),
+                         std::move(done));
   });
 }
 

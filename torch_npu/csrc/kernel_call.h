@@ -3,7 +3,9 @@
 #include <c10/core/Device.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "ops/launch.h"
@@ -32,23 +34,29 @@ class KernelScope {
   int omp_threads_ = 0, mkl_threads_ = 0;  // to go back to; 0: unchanged
 };
 
-/// Runs `kernel` in a KernelScope as the next task of `stream` and returns when it is done; short ones run in
-/// the calling thread. Exceptions of the kernel arrive unchanged.
-void call_kernel(anynpu::Stream& stream, anynpu::Lane lane, const std::function<void()>& kernel);
+/// Runs `kernel`, which writes no other device memory than `writes` says, in a KernelScope as the next task
+/// of `stream` and returns when it is done; short ones run in the calling thread. Exceptions of the kernel
+/// arrive unchanged.
+void call_kernel(anynpu::Stream& stream, anynpu::Lane lane, const anynpu::Writes& writes,
+                 const std::function<void()>& kernel);
 
 /// Enqueues such a kernel and returns. What it refers to must stay valid, in the stream's order.
 template <class Kernel>
-void launch_kernel(anynpu::Stream& stream, anynpu::Lane lane, Kernel kernel) {
+void launch_kernel(anynpu::Stream& stream, anynpu::Lane lane, const anynpu::Writes& writes, Kernel kernel) {
   npu_call([&] {
-    stream.launch(lane, [threads = threads_for(lane, stream.device()), kernel = std::move(kernel)]() mutable {
-      KernelScope scope(threads);
-      kernel();
-    });
+    stream.launch(
+        lane,
+        [threads = threads_for(lane, stream.device()), kernel = std::move(kernel)]() mutable {
+          KernelScope scope(threads);
+          kernel();
+        },
+        writes);
   });
 }
 
-/// Enqueues a kernel of our own.
-void launch_kernel(anynpu::Stream& stream, anynpu::ops::Launch launch);
+/// Enqueues a kernel of our own; `done` as ops::enqueue() has it.
+void launch_kernel(anynpu::Stream& stream, anynpu::ops::Launch launch,
+                   std::shared_ptr<std::atomic<bool>> done = nullptr);
 
 /// The stream that the calling thread enqueues on for `device`.
 anynpu::Stream& current_runtime_stream(c10::Device device);

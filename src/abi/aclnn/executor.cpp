@@ -221,7 +221,7 @@ bool aclOpExecutor::run(void* workspace, uint64_t size, aclrtStream stream_handl
   const TaskLabel label(function());
   const auto threads = static_cast<int>(thread_limit(stream->device()));
   for (const ops::Launch& launch : launches_) ops::enqueue(*stream, launch, threads);
-  if (after_) stream->launch(Lane::kShort, after_);
+  if (after_) stream->launch(Lane::kShort, after_, Writes::nothing());
   used_ = !repeatable_;
   return used_;
 }

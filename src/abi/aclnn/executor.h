@@ -70,7 +70,7 @@ class Workspace {
   }
   uint64_t size() const { return size_; }  ///< of all that was taken
 
-  /// Runs in the stream's order, after the launches.
+  /// Runs in the stream's order, after the launches, and writes no device memory.
   void after(std::function<void()> task) { after_ = std::move(task); }
   const std::function<void()>& after() const { return after_; }
 
