@@ -28,7 +28,7 @@ int64_t add_grid(jit::PackedArguments& arguments, std::span<const int64_t> sizes
   for (size_t d = 0; d < sizes.size(); ++d) {
     const int64_t part = d < parts.size() ? parts[d] : 1;
     arguments.size(sizes[d]);
-    blocks *= (sizes[d] + part - 1) / part;
+    blocks *= ceil_div(sizes[d], part);
   }
   for (const int64_t part : parts) arguments.size(part);
   return blocks;

@@ -10,6 +10,9 @@
 
 namespace anynpu::ops {
 
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
+
 /// How a kernel's blocks divide the dimensions of a call, the innermost first. Of each of the first
 /// dimensions, which are parted, a block has so many places as the call says, or what is left; of the others
 /// one.

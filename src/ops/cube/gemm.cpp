@@ -29,22 +29,29 @@ constexpr int64_t kLeastPanels = 4;           ///< of a block of several
 /// What copying the operands costs beside the products of one column, and of one row.
 constexpr double kCostOfLeftCopy = 10, kCostOfRightCopy = 4;
 constexpr int64_t kSumBytes = 1 << 19;  ///< of a block's sums beside the result
+/// A packed matrix is worth its memory from so many bytes on, and up to so many rows of left: packing costs
+/// as much as the products of a few dozen.
+constexpr int64_t kLeastPackedBytes = 1 << 16, kMostRowsOfPacked = 1 << 11;
 
 /// What a kernel is made for, beside its types.
 struct Form {
   DType sums;
   Layout left, right;
-  int64_t rows;            ///< of a step: kRows, or all that there are
+  bool small = false;      ///< left has fewer rows than a step, which is read in place
+  int64_t rows = kRows;    ///< of a step: kRows, or all that there are, or what divides few rows best
   int64_t columns = 0;     ///< of a panel: as many as registers hold sums of, or few, so that a copy fits the
                            ///< first cache
   bool one_block = false;  ///< of kDepth products: all of them
-  bool panels = false;     ///< right is in panels, as pack_panels() makes them
-  bool narrow = false;     ///< right is one panel, filled up with zeros, and left is read in place
+  bool panels = false;     ///< right is in panels, as pack() makes them, of type `panel_type`
+  DType panel_type = DType::kF32;
+  bool narrow = false;  ///< right is one panel, filled up with zeros, and left is read in place
 
-  bool is_small() const { return rows < kRows; }
-  /// A block has a copy of what it reads of left, and of each panel of right.
-  bool copies_left() const { return !is_small() && !narrow; }
-  bool copies_right() const { return narrow || (!panels && (right != Layout::kByRows || !is_small())); }
+  /// A block has a copy of what it reads of left, and of each panel of right, in the type of sums.
+  bool copies_left() const { return !small && !narrow; }
+  bool copies_right() const {
+    if (panels) return panel_type != sums && !small;
+    return narrow || right != Layout::kByRows || !small;
+  }
 };
 
 /// Whether a block's sums of several blocks of products are beside the result.
@@ -78,7 +85,7 @@ class GemmKernel {
           step(row, 0, first, depth, builder_.load(panel_, {first, 0}, depth, form_.columns));
         });
       });
-    } else if (form_.is_small())
+    } else if (form_.small)
       for_each_panel([&](const Index& col) {
         for_each_depth([&](const Index& first, const Index& depth) { panel(col, first, depth); });
       });
@@ -98,13 +105,13 @@ class GemmKernel {
     batch_ = Index::block() / across / down;
     row_ = Index::block() / across % down * block_rows;
     col_ = Index::block() % across * block_cols;
-    rows_ = form_.is_small() ? Index(form_.rows) : min(block_rows, m - row_);
+    rows_ = form_.small ? Index(form_.rows) : min(block_rows, m - row_);
     cols_ = min(block_cols, n - col_);
 
     const std::vector<Index> batch = {batches};
     left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k_);
     if (form_.panels)
-      panels_ = panel_buffer(builder_, "right", form_.sums, batch, k_, n, form_.columns);
+      panels_ = panel_buffer(builder_, "right", form_.panel_type, batch, k_, n, form_.columns);
     else
       right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k_, n);
     const auto last = [](const View& view) {
@@ -157,20 +164,21 @@ class GemmKernel {
   /// The same of the sums in a panel's columns.
   void panel(const Index& col, const Index& first, const Index& depth) {
     const Index cols = min(form_.columns, cols_ - col);
-    if (form_.copies_right())
-      builder_.store(panel_, {0, 0}, right_->tile({batch_}, first, col_ + col, depth, cols, form_.sums));
+    const auto given = [&] {
+      if (!form_.panels) return right_->tile({batch_}, first, col_ + col, depth, cols, form_.sums);
+      const std::vector<Place> at = {batch_, (col_ + col) / form_.columns, first, 0};
+      return converted(builder_.load(panels_, at, depth, cols), form_.sums);
+    };
+    if (form_.copies_right()) builder_.store(panel_, {0, 0}, given());
     const auto right = [&] {
-      if (form_.copies_right()) return builder_.load(panel_, {0, 0}, depth, cols);
-      if (form_.panels)
-        return builder_.load(panels_, {batch_, (col_ + col) / form_.columns, first, 0}, depth, cols);
-      return right_->tile({batch_}, first, col_ + col, depth, cols, form_.sums);
+      return form_.copies_right() ? builder_.load(panel_, {0, 0}, depth, cols) : given();
     };
     for_each_step([&](const Index& row) { step(row, col, first, depth, right()); });
   }
 
   void for_each_step(const std::function<void(const Index&)>& body) {
-    if (form_.is_small()) return body(0);
-    builder_.loop(0, rows_, kRows, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
+    if (form_.small) return body(0);
+    builder_.loop(0, rows_, form_.rows, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
       body(row);
       return {};
     });
@@ -178,7 +186,7 @@ class GemmKernel {
 
   /// The same of the sums in some rows and in the columns of a tile of right.
   void step(const Index& row, const Index& col, const Index& first, const Index& depth, const Expr& right) {
-    const Index rows = form_.is_small() ? rows_ : min(kRows, rows_ - row), cols = right.type().cols;
+    const Index rows = form_.small ? rows_ : min(form_.rows, rows_ - row), cols = right.type().cols;
     const Expr left = form_.copies_left() ? builder_.load(left_copy_, {row, 0}, rows, depth)
                                           : left_->tile({batch_}, row_ + row, first, rows, depth, form_.sums);
     add(row, col, builder_.op(tile::Opcode::kMatmul, {left, right, zeros(rows, cols)}));
@@ -226,9 +234,11 @@ KernelTable::Key key_of(const GemmCall& call, const Form& form) {
   key.add(call.out.dtype);
   key.add(form.left);
   key.add(layout_of(call.out));
+  key.add(static_cast<uint8_t>(form.small));
   key.add(static_cast<uint8_t>(form.rows));
   key.add(static_cast<uint8_t>(form.one_block));
   key.add(static_cast<uint8_t>(form.panels));
+  key.add(form.panel_type);
   key.add(static_cast<uint8_t>(form.narrow));
   key.add(static_cast<uint8_t>(form.columns));
   key.add(reinterpret_cast<uintptr_t>(call.finish));
@@ -248,14 +258,14 @@ struct Blocks {
 /// threads get equal shares.
 Blocks blocks_of(const GemmCall& call, const Form& form) {
   const int64_t batches = call.out.sizes[0], m = call.out.sizes[1], n = call.out.sizes[2];
-  const int64_t least_down = form.is_small() ? 1 : ceil_div(m, kRowsOfBlock),
+  const int64_t least_down = form.small ? 1 : ceil_div(m, kRowsOfBlock),
                 most_down =
-                    form.is_small() ? 1 : std::clamp(2 * m / kRowsOfBlock, least_down, least_down + kShares),
+                    form.small ? 1 : std::clamp(2 * m / kRowsOfBlock, least_down, least_down + kShares),
                 most_across = std::max<int64_t>(1, n / (kLeastPanels * form.columns));
   Blocks best = {};
   double least = std::numeric_limits<double>::infinity();
   for (int64_t down = least_down; down <= most_down; ++down) {
-    const int64_t rows = form.is_small() ? m : round_up(ceil_div(m, down), kRows);
+    const int64_t rows = form.small ? m : round_up(ceil_div(m, down), form.rows);
     int64_t least_across = 1;
     if (!form.one_block && has_sums_beside(call, form))
       least_across = ceil_div(n * rows * static_cast<int64_t>(size_of(form.sums)), kSumBytes);
@@ -279,6 +289,7 @@ GemmCall transposed(const GemmCall& given) {
   call.left = transposed(given.right);
   call.right = transposed(given.left);
   call.out = transposed(given.out);
+  call.packed = std::nullopt;
   for (View& operand : call.operands) operand = transposed(operand);
   return call;
 }
@@ -290,20 +301,42 @@ bool is_narrow(const GemmCall& call, DType sums) {
          call.left.sizes[2] <= kMostNarrow;
 }
 
+/// How many rows a step has: of few rows what divides them best. Steps of fewer rows load more for a product,
+/// and the last one takes longer where it is not whole.
+int64_t rows_of_step(int64_t m) {
+  constexpr int64_t kFew = 48;
+  if (m < kRows || m >= kFew) return std::min(m, kRows);
+  int64_t best = kRows;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t rows = kRows; rows >= 4; --rows) {
+    const int64_t computed = round_up(m, rows) + (m % rows == 0 ? 0 : rows / 2);
+    const double cost = static_cast<double>(computed) * (1 + 0.03 * static_cast<double>(kRows - rows));
+    if (cost < least) best = rows;
+    least = std::min(least, cost);
+  }
+  return best;
+}
+
 Form form_of(const GemmCall& call) {
   const int64_t m = call.left.sizes[1], k = call.left.sizes[2], n = call.right.sizes[2];
   Form form = {.sums = sum_type(call.left.dtype),
                .left = layout_of(call.left),
                .right = layout_of(call.right),
-               .rows = std::min(m, kRows)};
-  form.narrow = is_narrow(call, form.sums);
+               .small = m < kRows,
+               .rows = rows_of_step(m)};
+  form.narrow = !call.packed && is_narrow(call, form.sums);
   form.one_block = 0 < k && k <= kDepth && !form.narrow;
-  form.panels = m > kRowsOfBlock && k > 0 && !form.narrow;
-  if (form.is_small() && form.left == Layout::kByColumns) form.left = Layout::kApart;
-  form.columns = form.narrow ? jit::product_columns(form.sums, kRows, n)
-                             : jit::product_columns(form.sums, form.copies_right() ? kRows : form.rows);
+  form.panels = call.packed || (m > kRowsOfBlock && k > 0 && !form.narrow);
+  form.panel_type = call.packed ? call.packed->dtype : form.sums;
+  if (form.small && form.left == Layout::kByColumns) form.left = Layout::kApart;
+  form.columns = form.narrow   ? jit::product_columns(form.sums, kRows, n)
+                 : call.packed ? call.packed->sizes.back()
+                               : jit::product_columns(form.sums, form.copies_right() ? kRows : form.rows);
   return form;
 }
+
+/// Of a panel of a matrix that is packed for any number of rows.
+int64_t packed_columns(const View& right) { return jit::product_columns(sum_type(right.dtype), kRows); }
 
 void check(const GemmCall& call) {
   const View &left = call.left, &right = call.right, &out = call.out;
@@ -313,6 +346,9 @@ void check(const GemmCall& call) {
           left.sizes[1] == out.sizes[1] && left.sizes[2] == right.sizes[1] && right.sizes[2] == out.sizes[2],
       ErrorCode::kInvalidArgument, "a product of matrices: ", left.text(), " times ", right.text(), " to ",
       out.text(), "; batch x m x k times batch x k x n to batch x m x n is accepted, of one type");
+  require(!call.packed || call.packed->sizes == packed_right(right, nullptr).sizes,
+          ErrorCode::kInvalidArgument, "a product of matrices: the packed right matrix is none of ",
+          right.text());
   for (const View& operand : call.operands)
     require(operand.sizes == out.sizes, ErrorCode::kInvalidArgument, "a product of matrices: an operand is ",
             operand.text(), "; the result is ", out.text());
@@ -337,18 +373,34 @@ DType sum_type(DType dtype) {
   }
 }
 
+bool profits_from_packing(DType dtype, int64_t m, int64_t n, int64_t k) {
+  return 0 < m && m <= kMostRowsOfPacked &&
+         n * k * static_cast<int64_t>(size_of(dtype)) >= kLeastPackedBytes &&
+         n >= jit::product_columns(sum_type(dtype), kRows);
+}
+
+View packed_right(const View& right, void* memory) {
+  return panels_of(right, right.dtype, packed_columns(right), memory);
+}
+
+Launch pack_right(const View& right, const View& packed) { return pack(right, packed); }
+
 std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   check(given);
   GemmCall call = layout_of(given.out) == Layout::kByColumns ? transposed(given) : given;
   if (call.out.elements() == 0) return {};
-  if (GemmCall turned = transposed(call); is_narrow(turned, sum_type(turned.left.dtype)))
-    call = std::move(turned);
+  if (!call.packed)
+    if (GemmCall turned = transposed(call); is_narrow(turned, sum_type(turned.left.dtype)))
+      call = std::move(turned);
   const Form form = form_of(call);
   const int64_t m = call.left.sizes[1], k = call.left.sizes[2];
 
   std::vector<Launch> launches;
-  if (form.panels) call.right = pack_panels(call.right, form.sums, form.columns, take, launches);
+  if (call.packed)
+    call.right = *call.packed;
+  else if (form.panels)
+    call.right = pack_panels(call.right, form.sums, form.columns, take, launches);
   const Blocks blocks = blocks_of(call, form);
   jit::PackedArguments arguments;
   for (const int64_t size : {call.out.sizes[0], m, call.out.sizes[2], k, blocks.rows, blocks.cols})

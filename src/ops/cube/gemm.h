@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct GemmCall {
   const Formula* finish = nullptr;
   std::vector<View> operands = {};  ///< of the sizes of `out`
   std::vector<double> numbers = {};
+  /// Right as pack_right() made it, which is read in its place where that is faster. No bits depend on it.
+  std::optional<View> packed = {};
 };
 
 /// How many products a block of a sum has.
@@ -33,6 +36,13 @@ inline constexpr DTypes kProductTypes(DType::kF16, DType::kBF16, DType::kF32, DT
 /// The type of the sums of products of elements of that type. Raises kInvalidArgument where there are no
 /// products of it.
 DType sum_type(DType dtype);
+
+/// Whether products of m x k and k x n elements are notably faster with a packed right matrix.
+bool profits_from_packing(DType dtype, int64_t m, int64_t n, int64_t k);
+/// A right matrix, batch x k x n, packed for products with any left one, in contiguous memory; and the launch
+/// that packs it.
+View packed_right(const View& right, void* memory);
+Launch pack_right(const View& right, const View& packed);
 
 /// The launches of a call, in order; `take` gives memory for what they pass on. Raises kInvalidArgument where
 /// sizes or types do not fit.

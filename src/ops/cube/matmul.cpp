@@ -131,6 +131,7 @@ class Batches {
 
   void launch(const Matmul& call) {
     GemmCall gemm = {batch_of(call.left), batch_of(call.right), batch_of(call.out)};
+    if (call.packed && call.right.sizes.size() == 2) gemm.packed = call.packed;
     finish(call, gemm);
     append(prepare(gemm, take_), launches_);
   }

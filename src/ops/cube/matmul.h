@@ -21,6 +21,8 @@ struct Matmul {
   /// Broadcast to the sizes of `out`, which it may be. With beta 0 it does not count, be it NaN.
   std::optional<View> added = {};
   Factor beta = 1.0, alpha = 1.0;
+  /// Right, a matrix, as pack_right() made it of 1 x k x n.
+  std::optional<View> packed = {};
 };
 
 /// The sizes of left @ right; nothing where they do not fit.

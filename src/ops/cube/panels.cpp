@@ -99,32 +99,41 @@ int panel_buffer(Builder& builder, const std::string& name, DType dtype, const s
   return builder.buffer(name, dtype, std::move(sizes), std::move(strides));
 }
 
-View pack_panels(const View& matrices, DType dtype, int64_t columns, const TakeMemory& take,
-                 std::vector<Launch>& launches) {
+View panels_of(const View& matrices, DType dtype, int64_t columns, void* memory) {
+  std::vector<int64_t> sizes(matrices.sizes.begin(), matrices.sizes.end() - 2);
+  const int64_t k = matrices.sizes[sizes.size()], n = matrices.sizes.back();
+  for (const int64_t size : {ceil_div(n, columns), k, columns}) sizes.push_back(size);
+  return contiguous(dtype, memory, std::move(sizes));
+}
+
+Launch pack(const View& matrices, const View& panels) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   const size_t rank = matrices.sizes.size();
-  const int64_t k = matrices.sizes[rank - 2], n = matrices.sizes[rank - 1];
-  std::vector<int64_t> sizes(matrices.sizes.begin(), matrices.sizes.end() - 2);
-  int64_t blocks = ceil_div(k, kPart) * ceil_div(n, columns);
+  const int64_t k = matrices.sizes[rank - 2], columns = panels.sizes.back();
+  int64_t blocks = ceil_div(k, kPart) * panels.sizes[rank - 2];
   jit::PackedArguments arguments;
-  for (const int64_t size : sizes) {
-    arguments.size(size);
-    blocks *= size;
+  for (size_t d = 0; d < rank; ++d) {
+    arguments.size(matrices.sizes[d]);
+    if (d + 2 < rank) blocks *= matrices.sizes[d];
   }
-  for (const int64_t size : {k, n}) arguments.size(size);
-  for (const int64_t size : {ceil_div(n, columns), k, columns}) sizes.push_back(size);
-  View panels = temporary(take, dtype, std::move(sizes));
   const Layout layout = layout_of(matrices);
   Matrices::add_argument(arguments, matrices, layout);
   arguments.buffer(panels.data, panels.strides);
   KernelTable::Key key;
-  for (const DType type : {matrices.dtype, dtype}) key.add(type);
+  for (const DType type : {matrices.dtype, panels.dtype}) key.add(type);
   key.add(layout);
   key.add(columns);
   key.add(rank);
-  auto code = table.find(key, [&] { return pack_kernel(matrices, dtype, columns, layout); });
-  const auto bytes = static_cast<double>(panels.elements()) * 2 * static_cast<double>(size_of(dtype));
-  launches.emplace_back(std::move(code), arguments, blocks, bytes);
+  auto code = table.find(key, [&] { return pack_kernel(matrices, panels.dtype, columns, layout); });
+  const auto bytes = static_cast<double>(panels.elements()) * 2 * static_cast<double>(size_of(panels.dtype));
+  return {std::move(code), arguments, blocks, bytes};
+}
+
+View pack_panels(const View& matrices, DType dtype, int64_t columns, const TakeMemory& take,
+                 std::vector<Launch>& launches) {
+  View panels = panels_of(matrices, dtype, columns, nullptr);
+  panels = temporary(take, dtype, std::move(panels.sizes));
+  launches.push_back(pack(matrices, panels));
   return panels;
 }
 

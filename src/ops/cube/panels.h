@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/grid.h"
 #include "ops/iteration.h"
 #include "ops/kernel_table.h"
 #include "ops/launch.h"
@@ -16,9 +17,6 @@ enum class Layout : uint8_t { kByRows, kByColumns, kApart };
 /// Of the last two dimensions.
 Layout layout_of(const View& matrices);
 View transposed(View matrices);  ///< the last two dimensions change places
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t round_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
 
 /// Bytes of a copy that take as long as one product: how launches of products say how large they are.
 inline constexpr double kBytesOfProduct = 0.2;
@@ -51,8 +49,12 @@ int panel_buffer(tile::Builder& builder, const std::string& name, DType dtype,
                  const std::vector<tile::Index>& batch, const tile::Index& k, const tile::Index& n,
                  int64_t columns);
 
-/// Matrices, batch x k x n, as panels: `columns` columns of it side by side for all k, and 0 in columns after
-/// the last. Adds the launch that packs them.
+/// The panels of matrices, batch x k x n, in contiguous memory: `columns` columns side by side for all k, and
+/// 0 in columns after the last.
+View panels_of(const View& matrices, DType dtype, int64_t columns, void* memory);
+/// Packs matrices into such panels.
+Launch pack(const View& matrices, const View& panels);
+/// Both, in temporary memory.
 View pack_panels(const View& matrices, DType dtype, int64_t columns, const TakeMemory& take,
                  std::vector<Launch>& launches);
 

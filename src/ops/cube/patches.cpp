@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "ops/grid.h"
 #include "ops/kernel_table.h"
 
 namespace anynpu::ops {
@@ -16,8 +17,6 @@ using tile::Index;
 using tile::Place;
 
 constexpr int64_t kStagedChannels = 64;  ///< that a block copies, at most
-
-int64_t round_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
 /// Elements along a dimension that are under some tap, and any between them and the image's start.
 struct Extent {
