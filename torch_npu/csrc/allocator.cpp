@@ -12,6 +12,7 @@
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/memory_history.h"
+#include "torch_npu/csrc/packed_weights.h"
 #include "torch_npu/csrc/wait.h"
 
 namespace torch_npu {
@@ -73,6 +74,7 @@ struct NpuAllocator final : c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t pool) override {
     TORCH_CHECK(pool.first == 0, "empty_cache: (", pool.first, ", ", pool.second,
                 ") is not the id of a torch.npu.MemPool");
+    if (initialized()) drop_packed_weights();
     for (c10::DeviceIndex index = 0; index < device_count(); ++index)
       if (is_started(index)) pool_of(index).release_unused(pool.second);
     if (initialized())

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <array>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -10,7 +12,9 @@
 
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/kernel_call.h"
 #include "torch_npu/csrc/native_op.h"
+#include "torch_npu/csrc/packed_weights.h"
 
 namespace torch_npu {
 namespace {
@@ -37,13 +41,27 @@ std::optional<double> factor(const c10::Scalar& number, const Tensor& matrix) {
   return std::visit([](auto value) { return static_cast<double>(value); }, *literal);
 }
 
+/// Whether there is left @ right of two matrices, or batches of them.
+bool fit(int64_t rank, const Tensor& left, const Tensor& right) {
+  return left.dim() == rank && right.dim() == rank && left.size(-1) == right.size(-2) &&
+         (rank == 2 || left.size(0) == right.size(0));
+}
+
+/// Enqueues a product, of right as it is, or packed.
+void enqueue_product(Matmul call, const Tensor& right, const Tensor& result, OpCounter& counter) {
+  std::shared_ptr<const PackedWeight> packed;  // until the product is enqueued
+  if (right.dim() == 2)
+    packed = packed_weight(right, call.left.sizes[0], current_runtime_stream(result.device()));
+  if (packed != nullptr) call.packed = packed->view;
+  Temporaries temporaries(result);
+  enqueue_native(npu_call([&] { return prepare(call, temporaries.take()); }), result, counter);
+}
+
 /// Of two tensors of `rank` dimensions: matrices, or batches of them. Nothing where PyTorch is to refuse
 /// them.
 Results product(int64_t rank, const Tensor& left, const Tensor& right, const Tensor* out,
                 const std::optional<Added>& added, OpCounter& counter) {
-  if (!is_computed(left, right) || left.dim() != rank || right.dim() != rank ||
-      left.size(-1) != right.size(-2) || (rank == 3 && left.size(0) != right.size(0)))
-    return std::nullopt;
+  if (!is_computed(left, right) || !fit(rank, left, right)) return std::nullopt;
   c10::SmallVector<int64_t, 3> sizes(left.sizes().begin(), left.sizes().end());
   sizes.back() = right.size(-1);
   std::vector<Tensor> operands = {left, right};
@@ -65,8 +83,21 @@ Results product(int64_t rank, const Tensor& left, const Tensor& right, const Ten
     call.beta = *beta;
     call.alpha = *alpha;
   }
-  Temporaries temporaries(left);
-  enqueue_native(npu_call([&] { return prepare(call, temporaries.take()); }), result, counter);
+  enqueue_product(std::move(call), right, result, counter);
+  return {{result}};
+}
+
+/// (self, mat2[, out]): of bytes, whose sums are i32.
+Results of_bytes(Arguments arguments, OpCounter& counter) {
+  const Tensor &left = arguments[0].toTensor(), &right = arguments[1].toTensor();
+  const Tensor* out = arguments.size() > 2 ? &arguments[2].toTensor() : nullptr;
+  if (left.scalar_type() != c10::ScalarType::Char || right.scalar_type() != c10::ScalarType::Char ||
+      left.device() != right.device() || !fit(2, left, right))
+    return std::nullopt;
+  const std::array<int64_t, 2> sizes = {left.size(0), right.size(1)};
+  if (out != nullptr && !takes_result(*out, sizes, c10::ScalarType::Int, {left, right})) return std::nullopt;
+  const Tensor result = out != nullptr ? *out : at::empty(sizes, left.options().dtype(at::kInt));
+  enqueue_product({view_of(left), view_of(right), view_of(result)}, right, result, counter);
   return {{result}};
 }
 
@@ -98,6 +129,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, aten) {
   };
   add("mm", of_two<2>);
   add("mm.out", of_two<2>);
+  add("_int_mm", of_bytes);
+  add("_int_mm.out", of_bytes);
   add("bmm", of_two<3>);
   add("bmm.out", of_two<3>);
   add("addmm", of_three<2, Writes::kNew>);

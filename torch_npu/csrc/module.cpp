@@ -17,6 +17,7 @@
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/native_op.h"
+#include "torch_npu/csrc/packed_weights.h"
 #include "torch_npu/csrc/sharing.h"
 #include "torch_npu/csrc/sync_debug.h"
 #include "torch_npu/csrc/wait.h"
@@ -147,14 +148,16 @@ void bind_sharing(py::module& m) {
 
 py::dict counters() {
   const Counters now = read_counters();
+  const PackedWeightStats packed = packed_weight_stats();
   py::dict ops;
   for (const OpCount& op : now.ops)
     ops[py::str(op.name)] =
         py::dict(py::arg("fallbacks") = op.fallbacks, py::arg("native_launches") = op.native_launches);
-  return py::dict(py::arg("ops") = ops, py::arg("fallbacks") = now.fallbacks,
-                  py::arg("native_launches") = now.native_launches,
-                  py::arg("fallback_copies") = now.fallback_copies,
-                  py::arg("fallback_copied_bytes") = now.fallback_copied_bytes);
+  return py::dict(
+      py::arg("ops") = ops, py::arg("fallbacks") = now.fallbacks,
+      py::arg("native_launches") = now.native_launches, py::arg("fallback_copies") = now.fallback_copies,
+      py::arg("fallback_copied_bytes") = now.fallback_copied_bytes, py::arg("packed_weights") = packed.made,
+      py::arg("packed_weight_uses") = packed.uses, py::arg("packed_weight_bytes") = packed.bytes);
 }
 
 void bind_fallback(py::module& m) {
@@ -166,7 +169,10 @@ void bind_fallback(py::module& m) {
   m.def("fallback_mode", &fallback_mode);
   m.def("set_fallback_mode", &set_fallback_mode);
   m.def("counters", &counters);
-  m.def("reset_counters", &reset_counters);
+  m.def("reset_counters", [] {
+    reset_counters();
+    reset_packed_weight_stats();
+  });
 }
 
 void bind_operators(py::module& m) {
