@@ -70,6 +70,64 @@ def test_integers_wrap():
     assert by_our_kernels(torch.mm, left, right).cpu().equal(wide.to(torch.int32))
 
 
+@pytest.mark.parametrize("shape", [(17, 8, 8), (40, 300, 24), (300, 520, 72)], ids=str)
+def test_products_of_bytes(shape):
+    m, k, n = shape
+    left, right = (torch.randint(-128, 128, size, dtype=torch.int8) for size in ((m, k), (n, k)))
+    wanted = left.int() @ right.int().T
+    assert by_our_kernels(torch._int_mm, left, right.T).cpu().equal(wanted)
+    assert by_our_kernels(torch._int_mm, left, right.T.contiguous()).cpu().equal(wanted)
+    out = torch.empty(m, n, dtype=torch.int32, device="npu")
+    torch._int_mm(left.npu(), right.npu().T, out=out)
+    assert out.cpu().equal(wanted)
+
+
+ACCURACY_SHAPES = ((1, 1024, 2816), (8, 512, 512), (64, 1024, 512), (130, 2000, 96), (394, 768, 256))
+
+
+def onednn(x, weight):
+    """oneDNN's product where it has one of the type on this processor, with the weight in its own layout."""
+    has = {
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    if not has.get(x.dtype, lambda: True)():
+        return None
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, x.shape[0])
+    return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+
+
+@pytest.mark.parametrize("shape", ACCURACY_SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
+def test_errors_are_no_larger_than_onednns(dtype, shape):
+    """Of F.linear, to the product in f64; where oneDNN has none of the type, beside PyTorch's own.
+
+    Of one row oneDNN adds neighbouring products in lanes of their own, whose sums are shorter than our blocks
+    of 256: in f32 its error is smaller there, by a factor of about sqrt(2).
+    """
+    rows, depth, columns = shape
+    make = torch.Generator().manual_seed(rows * depth + columns)
+    x, weight = (
+        torch.randn(size, generator=make, dtype=torch.float64).to(dtype)
+        for size in ((rows, depth), (columns, depth))
+    )
+    exact = x.double() @ weight.double().T
+    theirs = onednn(x, weight)
+    name = "oneDNN"
+    if theirs is None:
+        theirs, name = torch.nn.functional.linear(x, weight), "PyTorch"
+    ours = by_our_kernels(torch.nn.functional.linear, x, weight).cpu()
+    errors = {}
+    for who, result in (("npu", ours), (name, theirs)):
+        error = (result.double() - exact).abs()
+        errors[who] = (error.max().item(), error.square().mean().sqrt().item())
+        print(f"{who}: {dtype}, {shape}: error at most {errors[who][0]:.3g}, rms {errors[who][1]:.3g}")
+    (most, rms), (their_most, their_rms) = errors["npu"], errors[name]
+    slack = 1.001 if dtype != torch.float32 else 1.6 if rows == 1 else 1.0
+    assert rms <= their_rms * slack
+    assert most <= their_most * slack
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_row_does_not_depend_on_the_rows_beside_it(dtype):
     linear = torch.nn.Linear(520, 70, dtype=dtype, device="npu")
