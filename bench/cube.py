@@ -1,6 +1,7 @@
 """Products, convolutions, their neighbours and attention beside PyTorch's CPU; products beside oneDNN too."""
 
 import argparse
+import ctypes
 import functools
 import json
 import math
@@ -22,11 +23,14 @@ SHAPES = (
     *((394, 768, 3072), (394, 3072, 768), (256, 1024, 2816), (64, 1024, 4096), (8, 512, 512)),
 )
 VECTORS = ((1, 1024, 2816), (1, 4096, 4096))
-AIMS = {  # at least: times oneDNN, times F.linear
+AIMS = {  # at least: times the faster oneDNN, times F.linear
     "float32": (0.97, 1.8),
     "bfloat16": (0.97, None),
     "float16": (None, 6),
+    "int8": (None, None),
 }
+VECTOR_TYPES = {"float32": 4, "bfloat16": 2, "float16": 2}  # bytes
+SYSTEM_ONEDNN = Path(__file__).parents[1] / "build" / "release" / "bench" / "libbench_onednn.so"
 COPY_SHARE = 0.9  # of a matrix times a vector
 # Channels, size, outputs, taps along a side, stride, and how often a model has it: ResNet-50 and MobileNetV2.
 CONVOLUTIONS = (
@@ -60,10 +64,12 @@ TURN = 0.05  # seconds, about
 
 
 def linear(device, shape, dtype):
-    """F.linear, as eager models call it."""
+    """F.linear, as eager models call it; of int8 the product whose sums are int32."""
     import torch
 
     x, weight = operands(device, shape, dtype)
+    if dtype == "int8":
+        return lambda: torch._int_mm(x, weight.t())
     return lambda: torch.nn.functional.linear(x, weight)
 
 
@@ -75,11 +81,22 @@ def packed_linear(device, shape, dtype):
     supported = {
         "bfloat16": torch.ops.mkldnn._is_mkldnn_bf16_supported,
         "float16": torch.ops.mkldnn._is_mkldnn_fp16_supported,
+        "int8": lambda: False,
     }
     if not supported.get(dtype, lambda: True)():
         return None
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, shape[0])
     return lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+
+
+def system_linear(device, shape, dtype):
+    """The same of the system's oneDNN (cpp/onednn.cpp), in a process without torch, which has its own."""
+    if not SYSTEM_ONEDNN.exists():
+        return None
+    onednn = ctypes.CDLL(str(SYSTEM_ONEDNN))
+    onednn.onednn_linear.restype = ctypes.c_void_p
+    made = onednn.onednn_linear(*map(ctypes.c_int64, shape), dtype.encode())
+    return made and functools.partial(onednn.onednn_run, ctypes.c_void_p(made))
 
 
 def copy(device, shape, dtype):
@@ -128,8 +145,9 @@ def operands(device, shape, dtype):
 
     rows, depth, columns = shape
     make = torch.Generator().manual_seed(0)
+    scale = 20 if dtype == "int8" else 1
     return (
-        torch.randn(size, generator=make).to(getattr(torch, dtype)).to(device)
+        (torch.randn(size, generator=make) * scale).to(getattr(torch, dtype)).to(device)
         for size in ((rows, depth), (columns, depth))
     )
 
@@ -180,12 +198,10 @@ def attention_memory(device, tokens, dtype):
 
 def fastest(device, make, shape, dtype):
     """A generator: for each turn the fastest of the calls that fit it, in seconds, each waited for."""
-    import torch
-
     run = make(device, shape, dtype)
     while run is None:  # this processor has no such call
         yield math.nan
-    wait = torch.npu.synchronize if device == "npu" else lambda: None
+    wait = sys.modules["torch"].npu.synchronize if device == "npu" else lambda: None
     while True:
         times, end = [], time.perf_counter() + TURN
         while not times or time.perf_counter() < end:
@@ -217,15 +233,17 @@ def judged(gain, aim):
 
 def measure_products(dtype, sides, advance):
     table = table_of(
-        f"F.linear, {dtype}", "rows x depth x columns", "npu", "times oneDNN packed", "times CPU"
+        f"F.linear, {dtype}",
+        *("rows x depth x columns", "npu", "times PyTorch's oneDNN packed", "the system's", "times CPU"),
     )
     found = {}
+    makers = (linear, packed_linear, system_linear, linear)
     for shape in SHAPES:
-        seconds, (onednn, cpu) = measure(sides, (linear, packed_linear, linear), shape, dtype)
+        seconds, (*onednn, cpu) = measure(sides, makers, shape, dtype)
         found[str(shape)] = {"seconds": seconds, "onednn": onednn, "cpu": cpu}
         speed = 2e-9 * shape[0] * shape[1] * shape[2] / seconds[0]
         of_onednn, of_cpu = AIMS[dtype]
-        row = (f"{speed:.0f} GFLOP/s", judged(onednn, of_onednn), judged(cpu, of_cpu))
+        row = (f"{speed:.0f} GFLOP/s", *(judged(gain, of_onednn) for gain in onednn), judged(cpu, of_cpu))
         table.add_row(" x ".join(map(str, shape)), *row)
         advance()
     return table, found
@@ -233,17 +251,22 @@ def measure_products(dtype, sides, advance):
 
 def measure_vectors(dtype, sides, advance):
     """Bytes of the weight a second, beside those that copy_ on npu reads and writes."""
-    table = table_of(f"one row, {dtype}", "depth x columns", "npu", "of copy", "times oneDNN packed")
+    table = table_of(
+        f"one row, {dtype}",
+        *("depth x columns", "npu", "of copy", "times PyTorch's oneDNN packed", "the system's", "times CPU"),
+    )
     found = {}
+    makers = (linear, packed_linear, system_linear, linear)
     for shape in VECTORS:
-        npu, onednn = sides[:2]
-        seconds, (gain,) = measure((npu, onednn), (linear, packed_linear), shape, dtype)
+        npu = sides[0]
+        seconds, gains = measure(sides, makers, shape, dtype)
         npu.start(fastest, copy, shape, dtype)
         copied = statistics.median(value for (value,) in take_turns([npu], ROUNDS))
         share = copied / 2 / seconds[0]
-        found[str(shape)] = {"seconds": seconds, "onednn": gain, "of_copy": share}
-        size = {"float32": 4, "bfloat16": 2, "float16": 2}[dtype] * shape[1] * shape[2]
-        row = (f"{size / seconds[0] * 1e-9:.1f} GB/s", judged(share, COPY_SHARE), judged(gain, None))
+        found[str(shape)] = {"seconds": seconds, "gains": gains, "of_copy": share}
+        size = VECTOR_TYPES[dtype] * shape[1] * shape[2]
+        row = (f"{size / seconds[0] * 1e-9:.1f} GB/s", judged(share, COPY_SHARE))
+        row += tuple(judged(gain, None) for gain in gains)
         table.add_row(f"{shape[1]} x {shape[2]}", *row)
         advance()
     return table, found
@@ -255,7 +278,7 @@ def measure_layers(title, make, shapes, dtype, sides, advance):
     found, totals = {}, [0, 0]
     for shape in shapes:
         channels, size, *window, count = shape
-        npu, _, cpu = sides
+        npu, *_, cpu = sides
         seconds, (gain,) = measure((npu, cpu), (make, make), shape, dtype)
         totals = [total + count * one for total, one in zip(totals, seconds, strict=True)]
         found[str(shape)] = {"seconds": seconds, "cpu": gain}
@@ -341,7 +364,7 @@ def measure_attention(dtype, sides, advance):
         "MiB beside inputs",
     )
     found = {}
-    npu, _, cpu = sides
+    npu, *_, cpu = sides
     for tokens in TOKENS:
         npu.start(attention_memory, tokens, dtype)
         ((memory,),) = take_turns([npu], 1)
@@ -361,7 +384,8 @@ def measure_attention(dtype, sides, advance):
 
 # What is measured of which types.
 PARTS = {
-    "products": (tuple(AIMS), {"products": measure_products, "one row": measure_vectors}),
+    "products": (tuple(AIMS), {"products": measure_products}),
+    "one row": (tuple(VECTOR_TYPES), {"one row": measure_vectors}),
     "attention": (ATTENTION_TYPES, {"attention": measure_attention}),
     **{
         name: (
@@ -387,6 +411,7 @@ def main():
         Progress(console=console, transient=True) as bar,
         Side("npu") as npu,
         Side("cpu") as onednn,
+        Side("cpu") as system,
         Side("cpu") as cpu,
     ):
         task = bar.add_task("cube", total=None)
@@ -394,7 +419,7 @@ def main():
             dtypes, measures = PARTS[part]
             for dtype in (dtype for dtype in dtypes if dtype in (options.dtype or AIMS)):
                 for name, measured in measures.items():
-                    table, figures = measured(dtype, (npu, onednn, cpu), lambda: bar.advance(task))
+                    table, figures = measured(dtype, (npu, onednn, system, cpu), lambda: bar.advance(task))
                     console.print(table)
                     found[f"{name} {dtype}"] = figures
     if options.json:

@@ -24,12 +24,13 @@ CCACHE = {
     "CCACHE_NOHASHDIR": "1",
     "CCACHE_SLOPPINESS": "pch_defines,time_macros",
 }
+ONEDNN = Path("/usr/include/oneapi/dnnl/dnnl.hpp")  # a rival in benchmarks, where it is installed
 NATIVE_ONLY = ["-DANYNPU_TORCH=OFF", "-DANYNPU_BENCH=OFF"]
 # Compiled in half the time of -O2 -g; reports still name functions and lines.
 QUICKLY = [f"-DCMAKE_{language}_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG" for language in ("C", "CXX")]
 SANITIZED = [*NATIVE_ONLY, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
 FLAVOURS = {
-    "release": [f"-DANYNPU_PYTHON_DIR={ROOT}"],
+    "release": [f"-DANYNPU_PYTHON_DIR={ROOT}", f"-DANYNPU_BENCH_ONEDNN={'ON' if ONEDNN.exists() else 'OFF'}"],
     "debug": ["-DCMAKE_BUILD_TYPE=Debug"],
     "asan": [*SANITIZED, *QUICKLY, "-DANYNPU_SANITIZE=address,undefined", "-DANYNPU_JIT=ON"],
     "tsan": [*SANITIZED, *QUICKLY, "-DANYNPU_SANITIZE=thread", "-DANYNPU_JIT=ON"],
