@@ -52,6 +52,11 @@ NORMALIZATIONS = (
     *((64, 112, 1), (64, 56, 6), (256, 56, 4), (128, 56, 1), (128, 28, 7), (512, 28, 5), (256, 28, 1)),
     *((256, 14, 11), (1024, 14, 7), (512, 14, 1), (512, 7, 5), (2048, 7, 4)),
 )
+# Channels, size, width, stride, and how often: the blocks of ResNet-50.
+BOTTLENECKS = (
+    *((64, 56, 64, 1, 1), (256, 56, 64, 1, 2), (256, 56, 128, 2, 1), (512, 28, 128, 1, 3)),
+    *((512, 28, 256, 2, 1), (1024, 14, 256, 1, 5), (1024, 14, 512, 2, 1), (2048, 7, 512, 1, 2)),
+)
 POOLED = ((64, 112, 1), (2048, 7, 1))  # by 3 x 3 windows, and as a whole
 IMAGES = 8
 LAYER_AIM = 1.0  # times CPU, in total
@@ -339,6 +344,58 @@ def pooling_gradients(device, shape, dtype):
     return lambda: torch.autograd.grad(y, x, gradient, retain_graph=True)
 
 
+def bottleneck(in_blocks, trains, device, shape, dtype):
+    """A block of ResNet-50, of an image as the block before it gives it: plain, or in NC1HWC0."""
+    import torch
+
+    from bench.models import Bottleneck
+
+    channels, size, width, stride, _ = shape
+    torch.manual_seed(0)
+    block = Bottleneck(channels, width, stride).to(device).train(trains)
+    x = torch.randn((IMAGES, channels, size, size)).to(getattr(torch, dtype)).to(device)
+    if in_blocks:
+        x = torch.ops.npu.npu_format_cast(x, 3)
+    if not trains:
+
+        def forward():
+            with torch.no_grad():
+                block(x)
+
+        return forward
+    x.requires_grad_()
+    gradient = torch.ones_like(block(x).detach())
+    return lambda: torch.autograd.backward(block(x), gradient)
+
+
+def measure_formats(title, trains, dtype, sides, advance):
+    """Blocks of layers in NC1HWC0 beside plain memory and the CPU."""
+    table = table_of(
+        f"{title}, {IMAGES} images, {dtype}", "block", "NC1HWC0", "plain", "CPU", "times plain", "times CPU"
+    )
+    makers = [functools.partial(bottleneck, in_blocks, trains) for in_blocks in (True, False, False)]
+    found, totals = {}, [0, 0, 0]
+    npu, _, cpu = sides
+    with Side("npu") as plain:
+        for shape in BOTTLENECKS:
+            channels, size, width, stride, count = shape
+            seconds, gains = measure((npu, plain, cpu), makers, shape, dtype)
+            totals = [total + count * one for total, one in zip(totals, seconds, strict=True)]
+            found[str(shape)] = {"seconds": seconds, "plain": gains[0], "cpu": gains[1]}
+            times = (f"{one * 1e3:.2f} ms" for one in seconds)
+            name = f"{count} x {channels} x {size} x {size}, {width} / {stride}"
+            table.add_row(name, *times, *(judged(gain, None) for gain in gains))
+            advance()
+    found["total"] = totals
+    times = (f"{total * 1e3:.0f} ms" for total in totals)
+    table.add_row("in total", *times, *(judged(total / totals[0], LAYER_AIM) for total in totals[1:]))
+    return table, found
+
+
+FORMAT_PARTS = (
+    ("blocks of ResNet-50, inference", False),
+    ("blocks of ResNet-50, training", True),
+)
 NORMALIZATION_PARTS = (
     ("batch normalization of ResNet-50, training", functools.partial(normalization, True), NORMALIZATIONS),
     ("batch normalization of ResNet-50, inference", functools.partial(normalization, False), NORMALIZATIONS),
@@ -394,6 +451,10 @@ PARTS = {
         )
         for name, parts in (("convolution", CONVOLUTION_PARTS), ("normalization", NORMALIZATION_PARTS))
     },
+    "formats": (
+        ("float32",),
+        {title: functools.partial(measure_formats, title, trains) for title, trains in FORMAT_PARTS},
+    ),
 }
 
 

@@ -25,6 +25,14 @@ from torch_npu._fallback import (
     reset_fallback_stats,
     set_fallback_mode,
 )
+from torch_npu._formats import (
+    Format,
+    empty_with_format,
+    get_npu_format,
+    get_storage_size,
+    npu_format_cast,
+    npu_format_cast_,
+)
 
 npu._register()
 _attention.register_gradient()
@@ -38,9 +46,15 @@ _exit.leave_in_order()
 __version__ = _environment.VERSION
 
 __all__ = [
+    "Format",
+    "empty_with_format",
     "fallback_stats",
     "get_fallback_mode",
+    "get_npu_format",
+    "get_storage_size",
     "npu",
+    "npu_format_cast",
+    "npu_format_cast_",
     "npu_fusion_attention",
     "npu_fusion_attention_grad",
     "profiler",

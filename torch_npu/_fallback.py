@@ -7,10 +7,12 @@ def fallback_stats():
     """What ran since the process began, or since the last reset.
 
     "ops" gives for each operator its calls that fell back and its native launches; "fallbacks" and
-    "native_launches" are their sums; "fallback_copies" and "fallback_copied_bytes" tell what a fallback had
-    to copy because a kernel's output lay outside device memory. "packed_weights" counts weights that were
-    packed for products of matrices, "packed_weight_uses" the products that used one without packing it, and
-    "packed_weight_bytes" is what packed weights take now.
+    "native_launches" are their sums, as is "format_conversions" of how often an operator had to convert
+    memory in a format (see npu_format_cast); "data_ptr" stands there for whoever asked for an address.
+    "fallback_copies" and "fallback_copied_bytes" tell what a fallback had to copy because a kernel's output
+    lay outside device memory. "packed_weights" counts weights that were packed for products of matrices,
+    "packed_weight_uses" the products that used one without packing it, and "packed_weight_bytes" is what
+    packed weights take now.
     """
     return _C.counters()
 

@@ -13,6 +13,7 @@
 
 #include "runtime/content_watch.h"
 #include "torch_npu/csrc/allocator.h"
+#include "torch_npu/csrc/formats.h"
 
 namespace torch_npu {
 namespace {
@@ -37,10 +38,15 @@ Storage make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator,
                                                   allocator, resizable));
 }
 
-/// The address behind `npu`. A copy-on-write storage gets its own memory before it is written to.
-void* device_address(const Tensor& npu, bool written) {
-  check_memory(npu);
+/// The address behind `npu`, of plain memory.
+void* device_address(const Tensor& npu, bool written, OpCounter& counter) {
   StorageImpl* storage = npu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  const c10::DeviceGuard guard(npu.device());
+  if (is_formatted(*storage)) {
+    if (!written) return const_cast<void*>(plain_data(*storage, counter));
+    make_plain(*storage, counter);
+  }
+  check_memory(npu);
   return written ? storage->mutable_data() : const_cast<void*>(storage->data());
 }
 
@@ -63,6 +69,8 @@ void check_memory(const Tensor& npu) {
   const bool empty = npu.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0;
   TORCH_CHECK(!empty || npu.numel() == 0 || npu._is_zerotensor(), "The storage of a tensor of shape ",
               npu.sizes(), " on ", npu.device(), " has 0 bytes: its memory was given back by resize_(0)");
+  TORCH_INTERNAL_ASSERT(!is_formatted(npu), "a kernel that takes plain memory was given a tensor of shape ",
+                        npu.sizes(), " in format ", format_of(npu)->name);
 }
 
 DispatchKeySet with_backend(DispatchKeySet keys, BackendComponent backend) {
@@ -75,9 +83,9 @@ DispatchKeySet with_backend(DispatchKeySet keys, BackendComponent backend) {
   return DispatchKeySet(DispatchKeySet::RAW, kept | DispatchKeySet(backend).raw_repr());
 }
 
-Tensor borrowed_alias(const Tensor& npu, bool written) {
+Tensor borrowed_alias(const Tensor& npu, bool written, OpCounter& counter) {
   StorageImpl* storage = npu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  c10::DataPtr data(device_address(npu, written), c10::DeviceType::CPU);
+  c10::DataPtr data(device_address(npu, written, counter), c10::DeviceType::CPU);
   return over_storage(npu, make_storage(storage->nbytes(), std::move(data), nullptr, /*resizable=*/false),
                       with_backend(npu.key_set(), BackendComponent::CPUBit));
 }
@@ -85,7 +93,7 @@ Tensor borrowed_alias(const Tensor& npu, bool written) {
 // [docs:alias]
 /// The CPU storage over the same memory as `npu`'s, one for each storage of the call.
 const Storage& AliasSet::alias_storage(const Tensor& npu, bool written) {
-  void* address = device_address(npu, written);
+  void* address = device_address(npu, written, counter_);
   StorageImpl* storage = npu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   for (const StoragePair& pair : storages_)
     if (pair.npu == storage) return pair.cpu;

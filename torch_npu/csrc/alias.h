@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "torch_npu/csrc/counters.h"
 #include "torch_npu/csrc/cpu_allocator.h"
 
 namespace torch_npu {
@@ -16,12 +17,13 @@ namespace torch_npu {
 /// bits), of the backend `backend`.
 c10::DispatchKeySet with_backend(c10::DispatchKeySet keys, c10::BackendComponent backend);
 
-/// Raises where a tensor has elements and its storage no memory.
+/// Raises where a tensor has elements and its storage no memory, or memory in a format, which a kernel then
+/// takes for plain memory.
 void check_memory(const at::Tensor& npu);
 
 /// A CPU tensor over the memory of the strided `npu`, which it does not own: for tasks on a stream, in whose
-/// order the memory stays valid.
-at::Tensor borrowed_alias(const at::Tensor& npu, bool written);
+/// order the memory stays valid. Conversions of formats are counted for the operator.
+at::Tensor borrowed_alias(const at::Tensor& npu, bool written, OpCounter& counter);
 
 /// The CPU aliases of the npu tensors of one call, and the way back from them. An alias is a CPU tensor over
 /// the same memory. Tensors that share a storage have aliases that share one, and a tensor that is several
@@ -29,8 +31,10 @@ at::Tensor borrowed_alias(const at::Tensor& npu, bool written);
 /// the npu storage, so no kernel can outlive its memory, and may be resized.
 class AliasSet {
  public:
-  /// Results are put into the memory of `scope`, under which the kernel runs. `op` is named in errors.
-  AliasSet(ArenaScope& scope, const c10::OperatorName& op) : scope_(scope), op_(op) {}
+  /// Results are put into the memory of `scope`, under which the kernel runs. `op` is named in errors, and
+  /// conversions of formats are counted by `counter`.
+  AliasSet(ArenaScope& scope, const c10::OperatorName& op, OpCounter& counter)
+      : scope_(scope), op_(op), counter_(counter) {}
   AliasSet(const AliasSet&) = delete;
   /// Memory of which somebody keeps an alias may be written unseen from then on (see ContentWatch).
   ~AliasSet();
@@ -67,6 +71,7 @@ class AliasSet {
 
   ArenaScope& scope_;
   const c10::OperatorName& op_;
+  OpCounter& counter_;
   c10::SmallVector<Pair, 8> tensors_;
   c10::SmallVector<StoragePair, 8> storages_;
 };

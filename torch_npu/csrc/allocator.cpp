@@ -10,6 +10,7 @@
 #include "runtime/device.h"
 #include "runtime/memory.h"
 #include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/memory_history.h"
 #include "torch_npu/csrc/packed_weights.h"
@@ -84,6 +85,7 @@ struct NpuAllocator final : c10::DeviceAllocator {
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    if (record_stream_of_format(data, stream)) return;
     if (Block* block = block_of(data)) BlockPool::pool_of(block).record_stream(block, runtime_stream(stream));
   }
 
@@ -192,7 +194,9 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   TORCH_CHECK(bytes <= PTRDIFF_MAX, "resize_: ", static_cast<int64_t>(bytes),
               " is not a size that a storage can have: 0 to ", PTRDIFF_MAX, " bytes are accepted");
+  static OpCounter& counter = op_counter("aten::resize_");
   const c10::DeviceIndex device = storage.device().index();
+  if (is_formatted(storage)) make_plain(storage, counter);
   c10::DataPtr grown = allocate_on(device, bytes);
   if (const size_t kept = std::min(bytes, storage.nbytes()); kept != 0) {
     const c10::Stream stream = current_stream(device);

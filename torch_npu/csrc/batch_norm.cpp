@@ -12,6 +12,7 @@
 
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
@@ -74,6 +75,48 @@ class CallBuilder {
   const anynpu::ops::TakeMemory take_;
   std::vector<anynpu::ops::Launch> launches_;
 };
+
+/// Some channels of a call's images, and of what is of channels.
+class Channels {
+ public:
+  /// All, where the images are plain; else as many whole blocks as there are, and what is left.
+  static std::vector<Channels> of(const Tensor& x) {
+    if (!is_formatted(x)) return {Channels(0, -1)};
+    const int64_t whole = x.size(1) / Format::kBlock, rest = x.size(1) % Format::kBlock;
+    std::vector<Channels> all;
+    if (whole != 0) all.push_back(Channels(0, whole));
+    if (rest != 0) all.push_back(Channels(whole * Format::kBlock, 0, rest));
+    return all;
+  }
+
+  Tensor images(const Tensor& tensor, bool written = false) const {
+    if (blocks_ < 0 || !tensor.defined()) return tensor;
+    const Tensor blocks = written ? blocks_to_write(tensor) : blocks_of(tensor);
+    return blocks_ != 0
+               ? blocks.narrow(1, 0, blocks_).permute({0, 1, 4, 2, 3})
+               : blocks.select(1, first_ / Format::kBlock).narrow(3, 0, count_).permute({0, 3, 1, 2});
+  }
+  Tensor of_channels(const Tensor& tensor) const {
+    if (blocks_ < 0 || !tensor.defined()) return tensor;
+    return blocks_ != 0 ? tensor.narrow(0, 0, blocks_ * Format::kBlock).view({blocks_, Format::kBlock})
+                        : tensor.narrow(0, first_, count_);
+  }
+
+ private:
+  Channels(int64_t first, int64_t blocks, int64_t count = 0)
+      : first_(first), blocks_(blocks), count_(count) {}
+
+  int64_t first_, blocks_, count_;  // blocks: -1: all channels, of plain images; 0: `count` from `first` on
+};
+
+/// Whether those of images are in NC1HWC0 and nothing else is in a format.
+bool are_blocks(std::initializer_list<Tensor> images, std::initializer_list<Tensor> of_channels) {
+  return std::ranges::all_of(images,
+                             [](const Tensor& image) {
+                               return !image.defined() || (is_whole(image) && format_of(image) == &kNC1HWC0);
+                             }) &&
+         std::ranges::none_of(of_channels, [](const Tensor& tensor) { return is_formatted(tensor); });
+}
 
 /// What an overload takes beside input, weight, bias, momentum and eps, and returns beside the result, mean
 /// and factor.
@@ -153,18 +196,23 @@ Results batch_norm(const Overload& overload, Arguments arguments, OpCounter& cou
   if (!type) return std::nullopt;
   const auto results = given.results(*type);
   if (!results) return std::nullopt;
-  CallBuilder builder(x, counter);
-  anynpu::ops::BatchNorm call = {
-      .x = view_of(x),
-      .y = view_of(results->front()),
-      .weight = view_where_defined(weight),
-      .bias = view_where_defined(bias),
-      .mean = view_of(training ? (*results)[1] : running_mean),
-      .factor = training ? view_of((*results)[2]) : builder.factor(running_variance, eps),
-      .training = {}};
-  if (training)
-    call.training = {view_where_defined(running_mean), view_where_defined(running_variance), momentum, eps};
-  builder.enqueue(call);
+  if (is_formatted(x) && !are_blocks({x, results->front()}, {weight, bias, running_mean, running_variance,
+                                                             (*results)[1], (*results)[2]}))
+    return std::nullopt;
+  for (const Channels& some : Channels::of(x)) {
+    const auto view = [&](const Tensor& tensor) { return view_where_defined(some.of_channels(tensor)); };
+    CallBuilder builder(x, counter);
+    anynpu::ops::BatchNorm call = {
+        .x = view_of(some.images(x)),
+        .y = view_of(some.images(results->front(), true)),
+        .weight = view(weight),
+        .bias = view(bias),
+        .mean = *view(training ? (*results)[1] : running_mean),
+        .factor = training ? *view((*results)[2]) : builder.factor(some.of_channels(running_variance), eps),
+        .training = {}};
+    if (training) call.training = {view(running_mean), view(running_variance), momentum, eps};
+    builder.enqueue(call);
+  }
   Results all(std::in_place, results->begin(), results->end());
   if (overload.reserve) all->push_back(at::empty({0}, x.options().dtype(at::kByte)));
   return all;
@@ -172,8 +220,8 @@ Results batch_norm(const Overload& overload, Arguments arguments, OpCounter& cou
 
 /// (grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask, ...)
 Results batch_norm_backward(Arguments arguments, OpCounter& counter) {
-  const Tensor &grad = arguments[0].toTensor(), &x = arguments[1].toTensor(),
-               weight = optional_tensor(arguments[2]);
+  Tensor grad = arguments[0].toTensor();
+  const Tensor &x = arguments[1].toTensor(), weight = optional_tensor(arguments[2]);
   const bool training = arguments[7].toBool();
   const Tensor mean = optional_tensor(arguments[training ? 5 : 3]),
                spread = optional_tensor(arguments[training ? 6 : 4]);  // factor, or variance
@@ -186,31 +234,48 @@ Results batch_norm_backward(Arguments arguments, OpCounter& counter) {
   const Tensor of_x = mask[0] ? at::empty_like(x, x.suggest_memory_format()) : Tensor(),
                of_weight = mask[1] ? of_channels(x, *type) : Tensor(),
                of_bias = mask[2] ? of_channels(x, *type) : Tensor();
-  CallBuilder builder(x, counter);
-  builder.enqueue(anynpu::ops::BatchNormBackward{
-      .grad = view_of(grad),
-      .x = view_of(x),
-      .mean = view_of(mean),
-      .factor = training ? view_of(spread) : builder.factor(spread, arguments[8].toDouble()),
-      .weight = view_where_defined(weight),
-      .training = training,
-      .of_x = view_where_defined(of_x),
-      .of_weight = view_where_defined(of_weight),
-      .of_bias = view_where_defined(of_bias)});
+  if (is_formatted(x)) {
+    if (!are_blocks({x}, {weight, mean, spread})) return std::nullopt;
+    if (!is_whole(grad) || format_of(grad) != &kNC1HWC0) grad = cast_to(kNC1HWC0, grad, counter);
+  }
+  for (const Channels& some : Channels::of(x)) {
+    const auto view = [&](const Tensor& tensor) { return view_where_defined(some.of_channels(tensor)); };
+    CallBuilder builder(x, counter);
+    builder.enqueue(anynpu::ops::BatchNormBackward{
+        .grad = view_of(some.images(grad)),
+        .x = view_of(some.images(x)),
+        .mean = *view(mean),
+        .factor =
+            training ? *view(spread) : builder.factor(some.of_channels(spread), arguments[8].toDouble()),
+        .weight = view(weight),
+        .training = training,
+        .of_x = view_where_defined(some.images(of_x, true)),
+        .of_weight = view(of_weight),
+        .of_bias = view(of_bias)});
+  }
   return {{of_x, of_weight, of_bias}};
+}
+
+/// Adds a kernel that takes calls whose argument `images` is in NC1HWC0, too.
+template <class Kernel>
+void add(torch::Library& aten, const char* name, Rows rows, size_t images, Kernel kernel) {
+  add_native(aten, name, std::move(rows), kernel, [=](Arguments arguments, OpCounter& counter) -> Results {
+    if (!is_whole(arguments[images].toTensor())) return std::nullopt;
+    return kernel(arguments, counter);
+  });
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const Overload& overload : kForward)
-    add_native(m, overload.name, {"BatchNorm", "BatchNormMoments", "BatchNormStatistics", "BatchNormFactor"},
-               [&overload](Arguments arguments, OpCounter& counter) {
-                 return batch_norm(overload, arguments, counter);
-               });
+    add(m, overload.name, {"BatchNorm", "BatchNormMoments", "BatchNormStatistics", "BatchNormFactor"}, 0,
+        [&overload](Arguments arguments, OpCounter& counter) {
+          return batch_norm(overload, arguments, counter);
+        });
   for (const char* name : {"native_batch_norm_backward", "batch_norm_backward"})
-    add_native(m, name,
-               {"BatchNormBackward", "BatchNormInferenceBackward", "BatchNormGradients",
-                "BatchNormBackwardAffine", "BatchNormFactor"},
-               batch_norm_backward);
+    add(m, name,
+        {"BatchNormBackward", "BatchNormInferenceBackward", "BatchNormGradients", "BatchNormBackwardAffine",
+         "BatchNormFactor"},
+        1, batch_norm_backward);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
@@ -80,7 +81,7 @@ bool are_computed(const Tensor& image, const Tensor& weight) {
 }
 
 /// As on the CPU, the channels come last where those of the image or of the weight do.
-at::MemoryFormat format_of(const Tensor& image, const Tensor& weight) {
+at::MemoryFormat memory_format_of(const Tensor& image, const Tensor& weight) {
   const auto last = image.dim() == 4   ? at::MemoryFormat::ChannelsLast
                     : image.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
                                        : at::MemoryFormat::Contiguous;
@@ -89,9 +90,17 @@ at::MemoryFormat format_of(const Tensor& image, const Tensor& weight) {
              : at::MemoryFormat::Contiguous;
 }
 
+/// In NC1HWC0 where `like` is.
 Tensor empty(at::IntArrayRef sizes, const Tensor& like, at::MemoryFormat format) {
+  if (is_formatted(like)) return empty_in_format(kNC1HWC0, sizes, like.options());
   return at::empty(sizes, like.options().memory_format(format));
 }
+
+/// Of an image or a result: that of its blocks where it is in NC1HWC0.
+View view_to_write(const Tensor& image) {
+  return view_of(is_formatted(image) ? blocks_to_write(image) : image);
+}
+View view_to_read(const Tensor& image) { return view_of(is_formatted(image) ? blocks_of(image) : image); }
 
 /// (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ...)
 Results convolution(Arguments arguments, OpCounter& counter) {
@@ -107,11 +116,11 @@ Results convolution(Arguments arguments, OpCounter& counter) {
       return std::nullopt;
     bias = view_of(tensor);
   }
-  const Tensor out = empty(*sizes, image, format_of(image, weight));
+  const Tensor out = empty(*sizes, image, memory_format_of(image, weight));
   Temporaries temporaries(image);
   enqueue_native(npu_call([&] {
-                   return given.convolution.forward(view_of(image), view_of(weight), bias, view_of(out),
-                                                    temporaries.take());
+                   return given.convolution.forward(view_to_read(image), view_of(weight), bias,
+                                                    view_to_write(out), temporaries.take());
                  }),
                  out, counter);
   return {{out}};
@@ -127,21 +136,21 @@ Results convolution_backward(Arguments arguments, OpCounter& counter) {
   const auto sizes = sizes_of_result(image, weight, given);
   if (!sizes || gradient.sizes() != *sizes) return std::nullopt;
   const auto wanted = arguments[10].toBoolList();
-  const at::MemoryFormat format = format_of(image, weight);
+  const at::MemoryFormat format = memory_format_of(image, weight);
   Temporaries temporaries(image);
   Tensor of_image, of_weight, of_bias;
   if (wanted[0]) {
     of_image = empty(image.sizes(), image, format);
     enqueue_native(npu_call([&] {
-                     return given.convolution.image_gradient(view_of(gradient), view_of(weight),
-                                                             view_of(of_image), temporaries.take());
+                     return given.convolution.image_gradient(view_to_read(gradient), view_of(weight),
+                                                             view_to_write(of_image), temporaries.take());
                    }),
                    of_image, counter);
   }
   if (wanted[1]) {
     of_weight = empty(weight.sizes(), weight, format);
     enqueue_native(npu_call([&] {
-                     return given.convolution.weight_gradient(view_of(gradient), view_of(image),
+                     return given.convolution.weight_gradient(view_to_read(gradient), view_to_read(image),
                                                               view_of(of_weight), temporaries.take());
                    }),
                    of_weight, counter);
@@ -154,12 +163,34 @@ Results convolution_backward(Arguments arguments, OpCounter& counter) {
   return {{of_image, of_weight, of_bias}};
 }
 
+bool is_in_blocks(const Tensor& tensor) { return is_whole(tensor) && format_of(tensor) == &kNC1HWC0; }
+
+/// Calls with an image in NC1HWC0, of which kernels take one group. Other tensors become plain, or a result's
+/// gradient blocks.
+Results convolution_in_blocks(Arguments arguments, OpCounter& counter) {
+  c10::SmallVector<c10::IValue, 9> taken(arguments.begin(), arguments.end());
+  if (!is_in_blocks(taken[0].toTensor()) || taken[8].toInt() != 1) return std::nullopt;
+  for (const size_t i : {1, 2})
+    if (!taken[i].isNone()) taken[i] = plain_of(taken[i].toTensor(), counter);
+  return convolution(taken, counter);
+}
+Results convolution_backward_in_blocks(Arguments arguments, OpCounter& counter) {
+  c10::SmallVector<c10::IValue, 11> taken(arguments.begin(), arguments.end());
+  if (!is_in_blocks(taken[1].toTensor()) || taken[9].toInt() != 1 || taken[0].toTensor().dim() != 4 ||
+      taken[0].toTensor().device() != taken[1].toTensor().device())
+    return std::nullopt;
+  if (!is_in_blocks(taken[0].toTensor())) taken[0] = cast_to(kNC1HWC0, taken[0].toTensor(), counter);
+  taken[2] = plain_of(taken[2].toTensor(), counter);
+  return convolution_backward(taken, counter);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, aten) {
-  add_native(aten, "convolution", {"Convolution"}, convolution);
-  add_native(aten, "_convolution", {"Convolution"}, convolution);
-  add_native(aten, "convolution_backward", {"Convolution"}, convolution_backward);
+  add_native(aten, "convolution", {"Convolution"}, convolution, convolution_in_blocks);
+  add_native(aten, "_convolution", {"Convolution"}, convolution, convolution_in_blocks);
+  add_native(aten, "convolution_backward", {"Convolution"}, convolution_backward,
+             convolution_backward_in_blocks);
 }
 
 }  // namespace torch_npu

@@ -21,6 +21,7 @@
 #include "torch_npu/csrc/copy.h"
 #include "torch_npu/csrc/counters.h"
 #include "torch_npu/csrc/dtypes.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/kernel_call.h"
 #include "torch_npu/csrc/native_op.h"
@@ -40,11 +41,16 @@ using c10::Scalar;
 /// What a strided copy or fill does for a byte, in the measure of lane_for().
 constexpr double kCopyWork = 0.25;
 
+OpCounter& copy_counter() {
+  static OpCounter& counter = op_counter("aten::copy_");
+  return counter;
+}
+
 bool on_npu(const Tensor& tensor) { return tensor.device().type() == c10::DeviceType::PrivateUse1; }
 
 /// What a kernel on a stream sees of `tensor`: host tensors as they are, npu tensors as aliases.
 Tensor kernel_view(const Tensor& tensor, bool written) {
-  return on_npu(tensor) ? borrowed_alias(tensor, written) : tensor;
+  return on_npu(tensor) ? borrowed_alias(tensor, written, copy_counter()) : tensor;
 }
 
 double bytes_of(const Tensor& tensor) { return static_cast<double>(tensor.numel() * tensor.itemsize()); }
@@ -152,8 +158,7 @@ void keep(const Tensor& tensor, Stream& stream) {
 }  // namespace
 
 void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
-  static OpCounter& counter = op_counter("aten::copy_");
-  counter.count_native();
+  copy_counter().count_native();
   check_memory(source);
   check_memory(target);
   if (same_layout(source, target)) {
@@ -178,6 +183,32 @@ void enqueue_copy(const Tensor& source, const Tensor& target, Stream& stream) {
 
 namespace {
 
+Tensor& copy_(Tensor& target, const Tensor& self, bool non_blocking);
+
+bool is_converted_with_padding(const Tensor& from, const Tensor& to) {
+  return from.scalar_type() == to.scalar_type() || (from.is_floating_point() && to.is_floating_point());
+}
+
+/// A copy to or from tensors in formats: as one of plain tensors, or of their blocks.
+void copy_formats(const Tensor& target, const Tensor& source, bool non_blocking) {
+  if (!is_whole(target)) {
+    if (on_npu(target)) make_plain(target, copy_counter());
+    Tensor to = target;
+    copy_(to, on_npu(source) ? plain_of(source, copy_counter()) : source, non_blocking);
+    return;
+  }
+  const bool alike = is_whole(source) && format_of(source) == format_of(target) &&
+                     source.sizes() == target.sizes() && is_converted_with_padding(source, target);
+  if (alike) {
+    Tensor to = blocks_to_write(target);
+    copy_(to, blocks_of(source), non_blocking);
+    return;
+  }
+  Tensor plain = at::empty(target.sizes(), target.options());
+  copy_(plain, source, non_blocking);
+  copy_to_blocks(plain, target, copy_counter());
+}
+
 // [docs:copy]
 /// Copies between npu and host, or within npu, of any types, shapes and strides. A copy within npu returns
 /// before it is done, and so does one with pinned host memory under `non_blocking`; others are done on
@@ -192,6 +223,10 @@ Tensor& copy_(Tensor& target, const Tensor& self, bool non_blocking) {
   if (target.numel() == 0 || same_view(source, target)) return target;
   at::assert_no_internal_overlap(target);
   at::assert_no_partial_overlap(target, source);
+  if (is_formatted(target) || is_formatted(source)) {
+    copy_formats(target, source, non_blocking);
+    return target;
+  }
 
   Stream& stream = current_runtime_stream(on_npu(source) ? source.device() : target.device());
   if (on_npu(source) && on_npu(target)) {
@@ -222,14 +257,24 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
   return copy_from(self, target, false);
 }
 
+/// In the format of `self`, where it has one and no strides are asked for.
+Tensor clone(const Tensor& self, std::optional<c10::MemoryFormat> memory_format) {
+  if (!is_whole(self) ||
+      memory_format.value_or(c10::MemoryFormat::Preserve) == c10::MemoryFormat::ChannelsLast)
+    return at::native::clone(self, memory_format);
+  return from_blocks(*format_of(self), self.sizes(), at::native::clone(blocks_of(self), std::nullopt));
+}
+
 /// Copies at once: PyTorch's copy-on-write storages need memory whose context is its address, and ours is a
 /// block.
 Tensor lazy_clone(const Tensor& self) { return self.clone(); }
 
 Scalar local_scalar_dense(const Tensor& self) {
+  static OpCounter& counter = op_counter("aten::_local_scalar_dense");
   note_sync();
+  const Tensor alias = borrowed_alias(self, false, counter);
   wait_for_stream(current_runtime_stream(self.device()));
-  return at::native::_local_scalar_dense_cpu(borrowed_alias(self, false));
+  return at::native::_local_scalar_dense_cpu(alias);
 }
 
 /// True where `value` is one byte, repeated, in the type of `tensor`; sets `byte`.
@@ -273,6 +318,12 @@ std::vector<anynpu::ops::Launch> kernels_of_fill(const Tensor& self, const Tenso
 Tensor& fill(Tensor& self, Tensor value) {
   static OpCounter& counter = op_counter("aten::fill_");
   if (self.numel() == 0) return self;
+  if (is_whole(self)) {
+    Tensor blocks = blocks_to_write(self);
+    fill(blocks, std::move(value));
+    return self;
+  }
+  make_plain(self, counter);
   counter.count_native();
   if (self.is_conj()) value = value.conj_physical();
   if (self.is_neg()) value = value.neg();
@@ -312,6 +363,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_foreach_copy_", at::native::foreach_tensor_copy_list_kernel_slow_);  // also between devices
   m.impl("_lazy_clone", lazy_clone);
+  m.impl("clone", clone);
   m.impl("_local_scalar_dense", local_scalar_dense);
   add_whole(m, "copy_", {"Copy"}, copy_);
   add_whole(m, "fill_.Scalar", {"Copy"}, fill_scalar_);

@@ -36,10 +36,11 @@ Counters read_counters() {
   Counters result;
   std::lock_guard lock(registry().mutex);
   for (const auto& [name, counter] : registry().counters) {
-    const OpCount count = {name, counter->fallbacks, counter->native_launches};
-    if (count.fallbacks + count.native_launches == 0) continue;
+    const OpCount count = {name, counter->fallbacks, counter->native_launches, counter->format_conversions};
+    if (count.fallbacks + count.native_launches + count.format_conversions == 0) continue;
     result.fallbacks += count.fallbacks;
     result.native_launches += count.native_launches;
+    result.format_conversions += count.format_conversions;
     result.ops.push_back(count);
   }
   result.fallback_copies = registry().copies;
@@ -52,6 +53,7 @@ void reset_counters() {
   for (const auto& [name, counter] : registry().counters) {
     counter->fallbacks = 0;
     counter->native_launches = 0;
+    counter->format_conversions = 0;
   }
   registry().copies = 0;
   registry().copied_bytes = 0;

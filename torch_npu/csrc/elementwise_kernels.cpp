@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "torch_npu/csrc/elementwise.h"
-#include "torch_npu/csrc/fallback.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
@@ -186,14 +186,23 @@ constexpr TypeKind kind_of() {
   return TypeKind::TensorType;
 }
 
+bool has_format(const Tensor& tensor) { return is_formatted(tensor); }
+template <class Other>
+bool has_format(const Other&) {
+  return false;
+}
+
 /// The kernel as a function of an overload's own type: its arguments are not put on a stack.
 template <class Function>
 class Typed;
 template <class Result, class... Parameters>
 class Typed<Result(Parameters...)> {
  public:
-  Typed(ElementwiseKernel kernel, const c10::OperatorHandle& op)
-      : kernel_(std::move(kernel)), op_(op), counter_(op_counter(c10::toString(op.operator_name()))) {}
+  Typed(const ElementwiseKernel& kernel, const c10::OperatorHandle& op)
+      : kernel_(kernel),
+        op_(op),
+        counter_(op_counter(c10::toString(op.operator_name()))),
+        others_(boxed(c10::toString(op.operator_name()), kernel, by_blocks(kernel, op.schema()))) {}
 
   /// Whether it is a function of that schema.
   static bool fits(const c10::FunctionSchema& schema) {
@@ -209,13 +218,13 @@ class Typed<Result(Parameters...)> {
 
   Result operator()(c10::DispatchKeySet keys, Parameters... arguments) const {
     ElementwisePlan plan;
-    if (kernel_.plan(plan, {given(arguments)...})) {
+    if (!(has_format(arguments) || ...) && kernel_.plan(plan, {given(arguments)...})) {
       plan.launch(counter_);
       if constexpr (std::is_same_v<Result, Tensor>) return plan.result();
     } else {
       torch::jit::Stack stack;
       torch::jit::push(stack, arguments...);
-      fallback(op_, keys, &stack);
+      others_(op_, keys, &stack);
       if constexpr (std::is_same_v<Result, Tensor>) return std::move(stack.back()).toTensor();
     }
     if constexpr (std::is_same_v<Result, Tensor&>) return written(arguments...);
@@ -233,6 +242,7 @@ class Typed<Result(Parameters...)> {
   const ElementwiseKernel kernel_;
   const c10::OperatorHandle op_;
   OpCounter& counter_;
+  const BoxedKernel others_;
 };
 
 /// The kernel as a function of the first type that fits; nothing where none does.
@@ -276,7 +286,7 @@ bool register_elementwise(torch::Library& aten, const c10::OperatorHandle& op) {
   if (auto function = typed(kernel, op)) {
     add_native(aten, name, {row->second->name}, std::move(*function));
   } else {
-    add_native(aten, name, {row->second->name}, kernel);
+    add_native(aten, name, {row->second->name}, kernel, by_blocks(kernel, op.schema()));
   }
   return true;
 }

@@ -1,11 +1,13 @@
 #include "torch_npu/csrc/factories.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/NativeFunctions.h>
 #include <ATen/native/TensorFactories.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include "torch_npu/csrc/allocator.h"
+#include "torch_npu/csrc/formats.h"
 
 namespace torch_npu {
 namespace {
@@ -53,6 +55,19 @@ Tensor empty_strided(IntArrayRef size, IntArrayRef stride, optional<ScalarType> 
       at::detail::empty_strided_generic(size, stride, npu_allocator(), kDense, c10::dtype_or_default(dtype)));
 }
 
+/// In the format of `self`, where it has one and nothing else is asked for.
+Tensor empty_like(const Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
+                  optional<Device> device, optional<bool> pin_memory, optional<MemoryFormat> memory_format) {
+  const MemoryFormat strides = memory_format.value_or(MemoryFormat::Preserve);
+  if (!is_whole(self) || layout.value_or(Layout::Strided) != Layout::Strided ||
+      device.value_or(self.device()) != self.device() || pin_memory.value_or(false) ||
+      (strides != MemoryFormat::Preserve && strides != MemoryFormat::Contiguous))
+    return at::native::empty_like(self, dtype, layout, device, pin_memory, memory_format);
+  const c10::DeviceGuard guard(self.device());
+  return uninitialized(empty_in_format(*format_of(self), self.sizes(),
+                                       self.options().dtype(dtype.value_or(self.scalar_type()))));
+}
+
 /// A tensor of zeros without memory, as forward-mode autograd makes them.
 Tensor efficient_zero_tensor(IntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout,
                              optional<Device> device, optional<bool> pin_memory) {
@@ -79,6 +94,7 @@ namespace {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
+  m.impl("empty_like", empty_like);
   m.impl("_efficientzerotensor", efficient_zero_tensor);
 }
 

@@ -97,7 +97,7 @@ class FallbackCall {
         device_(device_of_call(op, plan, torch::jit::last(stack, plan.arguments))),
         stream_(current_runtime_stream(device_)),
         scope_(stream_),
-        aliases_(scope_, op.operator_name()) {}
+        aliases_(scope_, op.operator_name(), plan.counter) {}
 
   void run(c10::DispatchKeySet keys) {
     const c10::DispatchKeySet cpu_keys = with_backend(keys, c10::BackendComponent::CPUBit);

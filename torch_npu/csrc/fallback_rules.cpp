@@ -140,7 +140,10 @@ OpPlan::OpPlan(const c10::OperatorHandle& op)
   TORCH_INTERNAL_ASSERT(arguments <= 64, op.operator_name(), " has ", arguments, " arguments");
   for (size_t i = 0; i < arguments; ++i) {
     const c10::Argument& argument = op.schema().arguments()[i];
-    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) written |= uint64_t{1} << i;
+    // Some operators of batch normalization write running statistics and do not say so.
+    const bool writes = (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
+                        argument.name().starts_with("running_");
+    if (writes) written |= uint64_t{1} << i;
     if (argument.type()->str() == "Generator?" || argument.type()->str() == "Generator")
       generator = static_cast<int>(i);
   }

@@ -14,8 +14,10 @@ using std::optional;
 Tensor empty_quantized(c10::IntArrayRef size, const Tensor& like, optional<c10::ScalarType> dtype,
                        optional<c10::Layout> layout, optional<c10::Device> device, optional<bool> pin_memory,
                        optional<c10::MemoryFormat> memory_format) {
-  return at::native::empty_quantized(size, like.is_cpu() ? like : borrowed_alias(like, false), dtype, layout,
-                                     device.has_value() ? device : like.device(), pin_memory, memory_format);
+  static OpCounter& counter = op_counter("aten::empty_quantized");
+  return at::native::empty_quantized(size, like.is_cpu() ? like : borrowed_alias(like, false, counter), dtype,
+                                     layout, device.has_value() ? device : like.device(), pin_memory,
+                                     memory_format);
 }
 
 // What moves tensors of other layouts between devices: the fallback works within one. Sparse ones need

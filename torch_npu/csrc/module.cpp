@@ -152,12 +152,15 @@ py::dict counters() {
   py::dict ops;
   for (const OpCount& op : now.ops)
     ops[py::str(op.name)] =
-        py::dict(py::arg("fallbacks") = op.fallbacks, py::arg("native_launches") = op.native_launches);
-  return py::dict(
-      py::arg("ops") = ops, py::arg("fallbacks") = now.fallbacks,
-      py::arg("native_launches") = now.native_launches, py::arg("fallback_copies") = now.fallback_copies,
-      py::arg("fallback_copied_bytes") = now.fallback_copied_bytes, py::arg("packed_weights") = packed.made,
-      py::arg("packed_weight_uses") = packed.uses, py::arg("packed_weight_bytes") = packed.bytes);
+        py::dict(py::arg("fallbacks") = op.fallbacks, py::arg("native_launches") = op.native_launches,
+                 py::arg("format_conversions") = op.format_conversions);
+  return py::dict(py::arg("ops") = ops, py::arg("fallbacks") = now.fallbacks,
+                  py::arg("native_launches") = now.native_launches,
+                  py::arg("format_conversions") = now.format_conversions,
+                  py::arg("fallback_copies") = now.fallback_copies,
+                  py::arg("fallback_copied_bytes") = now.fallback_copied_bytes,
+                  py::arg("packed_weights") = packed.made, py::arg("packed_weight_uses") = packed.uses,
+                  py::arg("packed_weight_bytes") = packed.bytes);
 }
 
 void bind_fallback(py::module& m) {

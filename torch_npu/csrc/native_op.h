@@ -28,10 +28,21 @@ using NativeKernel = std::function<Results(Arguments, OpCounter&)>;
 using Rows = std::vector<std::string_view>;
 
 /// Makes `kernel`, which launches kernels of these rows, that of ATen's operator `name`, perhaps with its
-/// overload's name, on npu; calls that it gives nothing for go to the fallback as they came.
-void add_native(torch::Library& aten, const std::string& name, Rows rows, NativeKernel kernel);
-/// The same of a function that counts its calls, and calls the fallback, itself.
+/// overload's name, on npu; calls that it gives nothing for go to the fallback as they came. It sees plain
+/// memory only: of tensors in a format, those that the operator writes become plain, and others are exchanged
+/// for what plain_of() gives. With `in_formats` calls with such tensors go there first, as they came.
+void add_native(torch::Library& aten, const std::string& name, Rows rows, NativeKernel kernel,
+                NativeKernel in_formats = nullptr);
+
+/// An in_formats for kernels of elements: where all tensors with dimensions are of one format and of the same
+/// sizes, and floats or bools, `kernel` computes with their blocks, padding included.
+NativeKernel by_blocks(NativeKernel kernel, const c10::FunctionSchema& schema);
+/// The same of a function that counts its calls itself.
 void add_native(torch::Library& aten, const std::string& name, Rows rows, torch::CppFunction function);
+
+/// Such a kernel for functions that leave it calls: those with tensors in a format, and the fallback's.
+using BoxedKernel = std::function<void(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*)>;
+BoxedKernel boxed(const std::string& name, NativeKernel kernel, NativeKernel in_formats);
 
 /// The operators of ATen that kernels of rows serve, with their overloads' names.
 struct Served {

@@ -12,6 +12,7 @@
 
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/native_op.h"
 
 namespace torch_npu {
@@ -165,14 +166,47 @@ Results pool_backward(const Overload& overload, Arguments arguments, OpCounter& 
   return {{made->front()}};
 }
 
+/// Calls over images in NC1HWC0. Their blocks are images of 16 channels that come last, and so are those of
+/// results.
+Results pool_blocks(const Overload& overload, bool backward, Arguments arguments, OpCounter& counter) {
+  const Tensor& x = arguments[backward ? 1 : 0].toTensor();
+  if (overload.outs || overload.dims != 2 || !is_whole(x) || format_of(x) != &kNC1HWC0) return std::nullopt;
+  const auto images = [&](const Tensor& tensor) {
+    const bool whole = is_whole(tensor) && format_of(tensor) == &kNC1HWC0;
+    return blocks_of(whole ? tensor : cast_to(kNC1HWC0, tensor, counter)).flatten(0, 1).permute({0, 3, 1, 2});
+  };
+  c10::SmallVector<c10::IValue, 8> taken(arguments.begin(), arguments.end());
+  for (c10::IValue& value : taken) {
+    if (!value.isTensor()) continue;
+    const Tensor& tensor = value.toTensor();
+    if (tensor.dim() != 4 || tensor.size(0) != x.size(0) || tensor.size(1) != x.size(1)) return std::nullopt;
+    value = images(tensor);
+  }
+  Results results =
+      backward ? pool_backward(overload, taken, counter) : pool_forward(overload, taken, counter);
+  if (!results) return results;
+  for (c10::IValue& result : *results) {
+    const Tensor made = result.toTensor().permute({0, 2, 3, 1}).contiguous();
+    const int64_t height = made.size(1), width = made.size(2);
+    result = from_blocks(kNC1HWC0, {x.size(0), x.size(1), height, width},
+                         made.view({x.size(0), -1, height, width, Format::kBlock}));
+  }
+  return results;
+}
+
 void add_pooling(torch::Library& aten, const Overload& overload, bool backward) {
   std::string_view row = backward ? "AveragePoolBackward" : "AveragePool";
   if (overload.greatest) row = backward ? "MaxPoolBackward" : "MaxPool";
   if (!overload.has_halves()) row = backward ? "AveragePool3dBackward" : "AveragePool3d";
-  add_native(aten, overload.name, {row}, [=](Arguments arguments, OpCounter& counter) {
-    return backward ? pool_backward(overload, arguments, counter)
-                    : pool_forward(overload, arguments, counter);
-  });
+  add_native(
+      aten, overload.name, {row},
+      [=](Arguments arguments, OpCounter& counter) {
+        return backward ? pool_backward(overload, arguments, counter)
+                        : pool_forward(overload, arguments, counter);
+      },
+      [=](Arguments arguments, OpCounter& counter) {
+        return pool_blocks(overload, backward, arguments, counter);
+      });
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

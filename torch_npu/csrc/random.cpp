@@ -14,6 +14,7 @@
 #include "torch_npu/csrc/alias.h"
 #include "torch_npu/csrc/dtypes.h"
 #include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/native_op.h"
 
@@ -86,11 +87,12 @@ Results uniform(Arguments arguments, OpCounter& counter) {
 }
 
 /// One random call, whatever it drops.
-std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::optional<bool> train) {
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& given, double p, std::optional<bool> train) {
   static const RandomOp& op = anynpu::ops::random_op("Dropout");
   static OpCounter& counter = op_counter("aten::native_dropout");
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
-  const auto bools = input.options().dtype(at::kBool);
+  const auto bools = given.options().dtype(at::kBool);
+  const Tensor input = plain_of(given, counter);
   if (input.numel() == 0) return {input.clone(), at::ones_like(input)};  // as PyTorch CPU has it
   if (!train.value_or(true)) return {input.clone(), at::ones_like(input, bools)};
   if (p == 1) return {at::zeros_like(input), at::zeros_like(input, bools)};

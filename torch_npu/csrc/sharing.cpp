@@ -10,6 +10,7 @@
 #include "runtime/sharing.h"
 #include "torch_npu/csrc/allocator.h"
 #include "torch_npu/csrc/errors.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/wait.h"
 
@@ -48,6 +49,8 @@ void wait_for_all_work() {
 }  // namespace
 
 std::string lend_storage(const c10::Storage& storage) {
+  static OpCounter& counter = op_counter("lend_storage");
+  if (is_formatted(*storage.unsafeGetStorageImpl())) make_plain(*storage.unsafeGetStorageImpl(), counter);
   anynpu::Block* const block = block_of(storage.data_ptr());
   TORCH_CHECK(block != nullptr,
               "an npu tensor cannot be sent to another process where it was received from one, or another "

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/cube/block_product.h"
 #include "ops/cube/depthwise.h"
 #include "ops/cube/gemm.h"
 #include "ops/cube/patch_product.h"
@@ -84,15 +85,19 @@ int64_t number_at(const std::vector<int64_t>& numbers, size_t dim, int64_t other
   return dim + numbers.size() < 3 ? otherwise : numbers[dim + numbers.size() - 3];
 }
 
-Windows windows_of(const Convolution& convolution, const Tensors& tensors) {
+/// `first` is the dimension of the first position of `out`, and of the first tap of `weight`.
+Windows windows_of(const Convolution& convolution, const View& out, const View& weight, size_t first) {
   Windows windows;
   for (size_t d = 0; d < 3; ++d)
-    windows[d] = {.positions = tensors.out.sizes[3 + d],
-                  .taps = tensors.weight.sizes[3 + d],
+    windows[d] = {.positions = out.sizes[first + d],
+                  .taps = weight.sizes[first + d],
                   .stride = number_at(convolution.stride, d, 1),
                   .step = number_at(convolution.dilation, d, 1),
                   .origin = -number_at(convolution.padding, d, 0)};
   return windows;
+}
+Windows windows_of(const Convolution& convolution, const Tensors& tensors) {
+  return windows_of(convolution, tensors.out, tensors.weight, 3);
 }
 
 /// Weights times patches, of which the image and the windows are given.
@@ -207,30 +212,86 @@ std::vector<Phase> phases_of(const Window& forward, int64_t size) {
   return phases;
 }
 
-/// From results to the image: each phase of the image is a product of the patches of the results.
-std::vector<Launch> to_image(const Convolution& convolution, const Tensors& tensors,
-                             const std::optional<View>& bias, const TakeMemory& take) {
-  View weight = tensors.weight;
-  std::swap(weight.sizes[1], weight.sizes[2]);
-  std::swap(weight.strides[1], weight.strides[2]);
-  const Windows forward = windows_of(convolution, tensors);
-  std::vector<Part> parts = {{weight, tensors.image, forward}};
+/// From results to the image: each phase of the image is a product of the patches of the results. The three
+/// dimensions of `image` and of `weight` start at `first`; before them `weight` has outputs, then channels.
+std::vector<Part> parts_to_image(const View& image, View weight, const Windows& forward, size_t first) {
+  std::swap(weight.sizes[first - 2], weight.sizes[first - 1]);
+  std::swap(weight.strides[first - 2], weight.strides[first - 1]);
+  std::vector<Part> parts = {{std::move(weight), image, forward}};
   for (size_t d = 0; d < 3; ++d) {
+    const size_t dim = first + d;
     std::vector<Part> finer;
-    for (const Phase& phase : phases_of(forward[d], tensors.image.sizes[3 + d]))
+    for (const Phase& phase : phases_of(forward[d], image.sizes[dim]))
       for (Part part : parts) {
-        part.weight = shifted(part.weight, 3 + d, phase.tap);
-        part.weight.sizes[3 + d] = phase.window.taps;
-        part.weight.strides[3 + d] *= phase.tap_step;
-        part.out = shifted(part.out, 3 + d, phase.first);
-        part.out.sizes[3 + d] = phase.count;
-        part.out.strides[3 + d] *= phase.stride;
+        part.weight = shifted(part.weight, dim, phase.tap);
+        part.weight.sizes[dim] = phase.window.taps;
+        part.weight.strides[dim] *= phase.tap_step;
+        part.out = shifted(part.out, dim, phase.first);
+        part.out.sizes[dim] = phase.count;
+        part.out.strides[dim] *= phase.stride;
         part.windows[d] = phase.window;
         finer.push_back(std::move(part));
       }
     parts = std::move(finer);
   }
+  return parts;
+}
+
+std::vector<Launch> to_image(const Convolution& convolution, const Tensors& tensors,
+                             const std::optional<View>& bias, const TakeMemory& take) {
+  const auto parts = parts_to_image(tensors.image, tensors.weight, windows_of(convolution, tensors), 3);
   return products(tensors.out, parts, bias, take);
+}
+
+/// Whether images come in blocks.
+bool is_in_blocks(const View& image, const View& weight) {
+  return image.sizes.size() == weight.sizes.size() + 1;
+}
+
+/// `image` and `out` of a convolution that is not transposed, in blocks, with three dimensions of sizes. The
+/// channels of a block come last.
+Tensors in_blocks(const Convolution& convolution, const View& image, const View& weight, const View& out) {
+  const size_t rank = weight.sizes.size();
+  bool fits = rank >= 3 && rank <= 5 && image.sizes.size() == rank + 1 && out.sizes.size() == rank + 1 &&
+              convolution.groups == 1 && image.strides.back() == 1 && out.strides.back() == 1;
+  const auto as_plain = [&](View view, int64_t channels) {
+    fits = fits && view.sizes[1] == (channels + view.sizes.back() - 1) / view.sizes.back();
+    view.sizes[1] = channels;
+    view.sizes.pop_back();
+    view.strides.pop_back();
+    return view;
+  };
+  if (fits)  // checks what else there is
+    grouped(convolution, as_plain(image, weight.sizes[1]), weight, as_plain(out, weight.sizes[0]));
+  fits = fits && image.sizes.back() == out.sizes.back();
+  require(fits, ErrorCode::kInvalidArgument, "a convolution in blocks of ", image.text(), " by ",
+          weight.text(), " to ", out.text(), " in ", convolution.groups,
+          " groups; batch x blocks x sizes x channels of a block by outputs x channels x taps to batch x "
+          "blocks x positions x outputs of a block is accepted, in one group, with the channels of a block "
+          "side by side");
+  const auto with_three_sizes = [&](View view) {
+    view.sizes.insert(view.sizes.begin() + 2, 5 - rank, 1);
+    view.strides.insert(view.strides.begin() + 2, 5 - rank, 0);
+    return view;
+  };
+  return {with_three_sizes(image), with_three_sizes(weight), with_three_sizes(out)};
+}
+
+std::vector<Launch> from_image_in_blocks(const Convolution& convolution, const Tensors& tensors,
+                                         const std::optional<View>& bias, const TakeMemory& take) {
+  std::vector<Launch> launches;
+  const Windows windows = windows_of(convolution, tensors.out, tensors.weight, 2);
+  prepare(BlockProduct{tensors.image, windows, tensors.weight, tensors.out, bias}, take, launches);
+  return launches;
+}
+
+std::vector<Launch> to_image_in_blocks(const Convolution& convolution, const Tensors& tensors,
+                                       const std::optional<View>& bias, const TakeMemory& take) {
+  std::vector<Launch> launches;
+  const Windows windows = windows_of(convolution, tensors.out, tensors.weight, 2);
+  for (const Part& part : parts_to_image(tensors.image, tensors.weight, windows, 2))
+    prepare(BlockProduct{tensors.out, part.windows, part.weight, part.out, bias}, take, launches);
+  return launches;
 }
 
 }  // namespace
@@ -238,22 +299,40 @@ std::vector<Launch> to_image(const Convolution& convolution, const Tensors& tens
 std::vector<Launch> Convolution::forward(const View& image, const View& weight,
                                          const std::optional<View>& bias, const View& out,
                                          const TakeMemory& take) const {
-  require(!bias || (bias->sizes.size() == 1 && bias->dtype == out.dtype && out.sizes.size() > 1 &&
-                    bias->sizes[0] == out.sizes[1]),
+  const bool blocks = is_in_blocks(image, weight);
+  int64_t outputs = out.sizes.size() > 1 ? out.sizes[1] : 0;
+  if (blocks && weight.sizes.size() > 1) outputs = weight.sizes[transposed ? 1 : 0];
+  require(!bias || (bias->sizes.size() == 1 && bias->dtype == out.dtype && bias->sizes[0] == outputs),
           ErrorCode::kInvalidArgument, "a convolution to ", out.text(), ": the bias is ",
           bias ? bias->text() : "", "; one number for each of its channels is accepted, of its type");
+  if (blocks && transposed)
+    return to_image_in_blocks(*this, in_blocks(*this, out, weight, image), bias, take);
+  if (blocks) return from_image_in_blocks(*this, in_blocks(*this, image, weight, out), bias, take);
   if (transposed) return to_image(*this, grouped(*this, out, weight, image), bias, take);
   return from_image(*this, grouped(*this, image, weight, out), bias, take);
 }
 
 std::vector<Launch> Convolution::image_gradient(const View& gradient, const View& weight, const View& out,
                                                 const TakeMemory& take) const {
+  if (is_in_blocks(gradient, weight) && transposed)
+    return from_image_in_blocks(*this, in_blocks(*this, gradient, weight, out), {}, take);
+  if (is_in_blocks(gradient, weight))
+    return to_image_in_blocks(*this, in_blocks(*this, out, weight, gradient), {}, take);
   if (transposed) return from_image(*this, grouped(*this, gradient, weight, out), {}, take);
   return to_image(*this, grouped(*this, out, weight, gradient), {}, take);
 }
 
 std::vector<Launch> Convolution::weight_gradient(const View& gradient, const View& image, const View& out,
                                                  const TakeMemory& take) const {
+  if (is_in_blocks(image, out)) {
+    const Tensors tensors =
+        transposed ? in_blocks(*this, gradient, out, image) : in_blocks(*this, image, out, gradient);
+    std::vector<Launch> launches;
+    prepare(BlockCorrelation{tensors.image, windows_of(*this, tensors.out, tensors.weight, 2), tensors.out,
+                             tensors.weight},
+            launches);
+    return launches;
+  }
   const Tensors tensors =
       transposed ? grouped(*this, gradient, out, image) : grouped(*this, image, out, gradient);
   std::vector<Launch> launches;

@@ -14,6 +14,9 @@ namespace anynpu::ops {
 /// to results is what else goes from results' gradients to images'. Tensors have any strides, and one type of
 /// f16, bf16, f32 and f64.
 ///
+/// Images, results and their gradients may all be in blocks instead, batch x blocks x sizes x channels of a
+/// block, which are side by side, as NC1HWC0 has them: of one group.
+///
 /// Sums are of products in f32, f64 for f64, in the order (tap, channel), with padding as zeros; the weight's
 /// gradient in the order (image, position). They are over blocks of kDepth products, as GemmCall has it, and
 /// so do not depend on what else is computed.

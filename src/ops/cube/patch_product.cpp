@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "jit/jit.h"
-#include "jit/product_block.h"
-#include "ops/copy.h"
 #include "ops/cube/gemm.h"
 #include "ops/cube/panels.h"
+#include "ops/cube/products.h"
 #include "ops/kernel_table.h"
 
 namespace anynpu::ops {
@@ -21,22 +20,9 @@ using tile::Expr;
 using tile::Index;
 using tile::Place;
 
-constexpr int64_t kRows = jit::kProductRows;
-constexpr int64_t kOutputsOfBlock = 192;  ///< about: rows of a product
 constexpr int64_t kColumnsOfBlock = 128;  ///< of patches, which with kDepth rows fit the second cache
 constexpr int64_t kColumnStride = 144;    ///< of a row of them: rows do not meet in a cache
 constexpr int64_t kRowsOfBlock = 96;      ///< about: of patches times a gradient
-constexpr int64_t kRowStride = 272;       ///< of a row of kDepth columns
-constexpr int64_t kBlocks = 8;            ///< least to share among threads
-constexpr int64_t kLine = 16;             ///< elements
-
-/// How many of `count` a block has, in multiples of `unit`: about `most`, or fewer, so that there are
-/// kBlocks.
-int64_t part_of(int64_t count, int64_t most, int64_t unit, int64_t others) {
-  const int64_t parts =
-      std::max(ceil_div(count, most), std::min(ceil_div(kBlocks, others), count / (2 * unit)));
-  return std::min(most, round_up(ceil_div(count, std::max<int64_t>(1, parts)), unit));
-}
 
 /// Of a tensor of outputs and lines of positions, which neighbours are side by side.
 enum class Side : uint8_t { kPositions, kOutputs, kNone, kRepeated };
@@ -135,53 +121,6 @@ class Lines {
   Builder& builder_;
   std::vector<Index> sizes_;
   std::vector<Tensor> tensors_;
-};
-
-/// What a kernel of products is made for, beside the types and sides of its tensors.
-struct ProductForm {
-  DType sums;
-  bool one_block;  ///< of kDepth products: all of them
-};
-
-/// The sums of a block, over all of `depth`: `copy` puts its part of the patches in place for some of it, and
-/// `left` and `right` give rows and columns of the operands there.
-struct Products {
-  Builder& builder;
-  const ProductForm& form;
-  int sums;  ///< a local buffer
-  Index rows, cols, depth;
-  std::function<void(const Index& first, const Index& count)> copy;
-  std::function<Expr(const Index& row, const Index& rows, const Index& first, const Index& count)> left;
-  std::function<Expr(const Index& col, const Index& cols, const Index& first, const Index& count)> right;
-
-  void add_up() const {
-    if (form.one_block) return add(0, min(kDepth, depth));
-    builder.store(sums, {0, 0}, filled(builder, form.sums, 0, rows, cols));
-    builder.loop(0, depth, kDepth, {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
-      add(first, min(kDepth, depth - first));
-      return {};
-    });
-  }
-
- private:
-  void add(const Index& first, const Index& count) const {
-    copy(first, count);
-    const int64_t step = jit::product_columns(form.sums, kRows);
-    builder.loop(0, cols, step, {}, [&](const Index& col, const auto&) -> std::vector<Expr> {
-      builder.loop(0, rows, kRows, {}, [&](const Index& row, const auto&) -> std::vector<Expr> {
-        const Index down = min(kRows, rows - row), across = min(step, cols - col);
-        const Expr products = builder.op(tile::Opcode::kMatmul,
-                                         {left(row, down, first, count), right(col, across, first, count),
-                                          filled(builder, form.sums, 0, down, across)});
-        if (form.one_block)
-          builder.store(sums, {row, col}, products);
-        else
-          builder.accumulate(sums, {row, col}, products);
-        return {};
-      });
-      return {};
-    });
-  }
 };
 
 /// A block has some outputs at some columns of the patches.
@@ -309,27 +248,6 @@ tile::Kernel panels_kernel(const PatchCorrelation& call, DType sums) {
   return builder.finish();
 }
 
-double bytes_of(double products) { return products * kBytesOfProduct; }
-
-/// Weights as rows of (tap, channel), in the type of sums, each apart from the next by an odd number of lines
-/// of a cache.
-View packed(const View& weight, DType sums, const TakeMemory& take, std::vector<Launch>& launches) {
-  const auto& sizes = weight.sizes;
-  const int64_t depth = sizes[2] * sizes[3] * sizes[4] * sizes[5];
-  View rows = temporary(take, sums, {sizes[0], sizes[1], (ceil_div(depth, kLine) | 1) * kLine});
-  rows.sizes[2] = depth;
-  View from = {weight.dtype, weight.data, {}, {}}, to = {sums, rows.data, {}, {}};
-  for (const size_t d : {0, 1, 3, 4, 5, 2}) {
-    from.sizes.push_back(sizes[d]);
-    from.strides.push_back(weight.strides[d]);
-  }
-  to.sizes = from.sizes;
-  to.strides = {rows.strides[0], rows.strides[1], 0, 0, 0, 1};
-  for (size_t d = 5; d-- > 2;) to.strides[d] = to.strides[d + 1] * to.sizes[d + 1];
-  if (to.elements() != 0) launches.push_back(prepare_copy(to, from));
-  return rows;
-}
-
 }  // namespace
 
 void prepare(const PatchProduct& given, const TakeMemory& take, std::vector<Launch>& launches) {
@@ -367,7 +285,7 @@ void prepare(const PatchProduct& given, const TakeMemory& take, std::vector<Laun
   }
   const double products = static_cast<double>(call.out.elements()) * static_cast<double>(depth);
   launches.emplace_back(table.find(key, [&] { return product_kernel(call, form); }), arguments,
-                        groups * across * ceil_div(outputs, block_outputs), bytes_of(products));
+                        groups * across * ceil_div(outputs, block_outputs), products * kBytesOfProduct);
 }
 
 void prepare(const PatchCorrelation& given, const TakeMemory& take, std::vector<Launch>& launches) {
@@ -420,7 +338,7 @@ void prepare(const PatchCorrelation& given, const TakeMemory& take, std::vector<
   arguments.buffer(call.out.data, std::vector<int64_t>{to[0], to[3], to[4], to[5], to[1], to[2]});
   const double products = static_cast<double>(call.out.elements()) * static_cast<double>(total);
   launches.emplace_back(table.find(key_of(false), [&] { return correlation_kernel(call, form); }), arguments,
-                        groups * across * ceil_div(rows, block_rows), bytes_of(products));
+                        groups * across * ceil_div(rows, block_rows), products * kBytesOfProduct);
 }
 
 }  // namespace anynpu::ops

@@ -26,34 +26,41 @@ int64_t images_of_part(int64_t images, int64_t size) {
 /// The channels of a call's images, and the launches of its steps.
 class Channels {
  public:
-  Channels(const View& x, const TakeMemory& take)
-      : take_(take), compute_(compute_type(x.dtype)), sizes_(x.sizes), channels_(x.sizes[1]) {
+  /// `of_channels` is something that is of channels.
+  Channels(const View& x, const View& of_channels, const TakeMemory& take)
+      : take_(take), compute_(compute_type(x.dtype)), sizes_(x.sizes), channels_(of_channels.sizes) {
     int64_t size = 1;
-    for (size_t d = 2; d < x.sizes.size(); ++d) size *= x.sizes[d];
+    for (size_t d = first_position(); d < x.sizes.size(); ++d) size *= x.sizes[d];
     const int64_t images = images_of_part(x.sizes[0], size);
     parts_ = x.sizes[0] / images;
-    of_parts_ = {parts_, channels_, images, size};
+    of_parts_ = between(parts_, channels_, {images, size});
   }
 
-  double size_of_part() const { return static_cast<double>(of_parts_[2] * of_parts_[3]); }
-  View temporary_of_channels() const { return temporary(take_, compute_, {channels_}); }
-  View temporary_of_parts() const { return temporary(take_, compute_, {parts_, channels_}); }
+  double size_of_part() const { return static_cast<double>(*(of_parts_.end() - 2) * of_parts_.back()); }
+  View temporary_of_channels() const { return temporary(take_, compute_, channels_); }
+  View temporary_of_parts() const { return temporary(take_, compute_, between(parts_, channels_)); }
 
   /// Parts x channels x images x elements of an image: a copy where no strides say so.
   View parts_of(const View& view) {
-    const View images = merged_or_copied(view, 2, view.sizes.size(), take_, launches_);
-    const auto& of = images.strides;
-    return {view.dtype, images.data, of_parts_, {of[0] * of_parts_[2], of[1], of[0], of[2]}};
+    const View images = merged_or_copied(view, first_position(), view.sizes.size(), take_, launches_);
+    const int64_t image = images.strides.front();
+    const std::vector<int64_t> channels(images.strides.begin() + 1, images.strides.end() - 1);
+    return {view.dtype, images.data, of_parts_,
+            between(image * *(of_parts_.end() - 2), channels, {image, images.strides.back()})};
   }
   /// One element for each part, beside its elements.
-  View of_part(const View& view) const { return {view.dtype, view.data, of_parts_, {of_parts_[1], 1, 0, 0}}; }
+  View of_part(View view) const {
+    view.sizes = of_parts_;
+    view.strides.resize(of_parts_.size(), 0);
+    return view;
+  }
   /// The same of a channel.
   View beside_elements(const View& view) const {
-    return {view.dtype, view.data, of_parts_, {0, view.strides[0], 0, 0}};
+    return {view.dtype, view.data, of_parts_, between(0, view.strides, {0, 0})};
   }
   /// One element for each channel, beside its parts.
   View beside_parts(const View& view) const {
-    return {view.dtype, view.data, {parts_, channels_}, {0, view.strides[0]}};
+    return {view.dtype, view.data, between(parts_, channels_), between(0, view.strides)};
   }
   View beside_parts(const std::optional<View>& view, const float& otherwise) const {
     return beside_parts(view ? *view : all(otherwise));
@@ -67,9 +74,9 @@ class Channels {
   void of_elements(std::string_view op, std::vector<View> views) {
     std::vector<View> merged;
     for (const View& view : views)
-      if (const auto one = view.merged(2, 4)) merged.push_back(*one);
+      if (const auto one = view.merged(first_position(), first_position() + 2)) merged.push_back(*one);
     launches_.push_back(merged.size() == views.size()
-                            ? prepare(line_op(op), compute_, std::move(merged), 2)
+                            ? prepare(line_op(op), compute_, std::move(merged), first_position())
                             : prepare_in_pieces(line_op(op), compute_, std::move(views)));
   }
   /// Lines are the parts: the first dimension.
@@ -85,20 +92,29 @@ class Channels {
         ElementwiseCall{elementwise_op(op), 0, compute_, iteration.sizes(), iteration.operands(), {}}));
   }
 
-  View all(const float& number) const { return {DType::kF32, const_cast<float*>(&number), {channels_}, {0}}; }
+  View all(const float& number) const {
+    return {DType::kF32, const_cast<float*>(&number), channels_, std::vector<int64_t>(channels_.size(), 0)};
+  }
   std::vector<Launch> finish() { return std::move(launches_); }
 
  private:
   View beside_images(const View& view) const {
-    View made = {view.dtype, view.data, sizes_, std::vector<int64_t>(sizes_.size(), 0)};
-    made.strides[1] = view.strides[0];
+    std::vector<int64_t> strides = between(0, view.strides);
+    strides.resize(sizes_.size(), 0);
+    return {view.dtype, view.data, sizes_, std::move(strides)};
+  }
+  size_t first_position() const { return 1 + channels_.size(); }
+  static std::vector<int64_t> between(int64_t first, const std::vector<int64_t>& numbers,
+                                      std::initializer_list<int64_t> last = {}) {
+    std::vector<int64_t> made = {first};
+    made.insert(made.end(), numbers.begin(), numbers.end());
+    made.insert(made.end(), last);
     return made;
   }
 
   const TakeMemory& take_;
   const DType compute_;
-  const std::vector<int64_t> sizes_;
-  const int64_t channels_;
+  const std::vector<int64_t> sizes_, channels_;
   int64_t parts_;
   std::vector<int64_t> of_parts_;
   std::vector<Launch> launches_;
@@ -115,7 +131,7 @@ View batch_norm_factor(const View& variance, double eps, const TakeMemory& take,
 }
 
 std::vector<Launch> prepare(const BatchNorm& call, const TakeMemory& take) {
-  Channels channels(call.x, take);
+  Channels channels(call.x, call.mean, take);
   View mean = call.mean, factor = call.factor;
   if (call.training) {
     const auto& [running_mean, running_variance, momentum, eps] = *call.training;
@@ -140,7 +156,7 @@ std::vector<Launch> prepare(const BatchNorm& call, const TakeMemory& take) {
 }
 
 std::vector<Launch> prepare(const BatchNormBackward& call, const TakeMemory& take) {
-  Channels channels(call.x, take);
+  Channels channels(call.x, call.mean, take);
   const View shift = channels.temporary_of_channels(), slope = channels.temporary_of_channels();
   if ((call.training && call.of_x) || call.of_weight || call.of_bias) {
     const View products = channels.temporary_of_parts(), sums = channels.temporary_of_parts();

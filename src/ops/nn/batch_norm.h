@@ -9,8 +9,8 @@
 namespace anynpu::ops {
 
 /// Batch normalization: of each channel, over all images and positions. Images are images x channels x
-/// positions, of any number of dimensions; they have elements. What is of channels has one dimension. All are
-/// floats.
+/// positions, of any number of dimensions of positions; they have elements. Channels are one dimension or
+/// more, of which what is of channels has as many. All are floats.
 ///
 /// A channel is summed in parts, of as many whole images each as divide their number and have 512 elements at
 /// most (one image at least; all of them where an image is one element): the elements of a part in the order

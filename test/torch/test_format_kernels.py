@@ -1,0 +1,186 @@
+"""Kernels that compute with blocks: results are in the format, with the bits of plain memory."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from formats import EACH, NC1HWC0, conversions, formatted, random, unasked
+
+import torch_npu
+from torch_npu import npu_format_cast as cast
+
+ELEMENTWISE = {
+    "relu": F.relu,
+    "relu_": lambda x: x.clone().relu_(),
+    "add": lambda x: x + x.exp(),
+    "add number": lambda x: x + 2.5,
+    "mul tensor of one": lambda x: x * torch.tensor(3.0, device=x.device),
+    "mul_": lambda x: x.clone().mul_(0.1),
+    "silu": F.silu,
+    "where": lambda x: torch.where(x > 0, x, x * 2),
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=0.5),
+    "out": lambda x: torch.mul(x, 2, out=torch.empty_like(x)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("format, shape", [each for each in EACH if 0 not in each[1]], ids=str)
+@pytest.mark.parametrize("op", ELEMENTWISE)
+def test_elements_are_computed_in_blocks(op, format, shape, dtype):
+    x = random(shape, dtype)
+    ours = formatted(x, format)
+    torch_npu.reset_fallback_stats()
+    got = ELEMENTWISE[op](ours)
+    assert conversions() == torch_npu.fallback_stats()["fallbacks"] == 0
+    assert torch_npu.get_npu_format(got) == format
+    assert torch.equal(got.cpu(), ELEMENTWISE[op](x.npu()).cpu())
+
+
+POOLS = {
+    "max": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max with indices": lambda x: torch.cat([y.float() for y in F.max_pool2d(x, 2, return_indices=True)]),
+    "max dilated": lambda x: F.max_pool2d(x, 2, 2, 1, 2),
+    "mean": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+    "adaptive mean": lambda x: F.adaptive_avg_pool2d(x, (3, 2)),
+    "adaptive max": lambda x: F.adaptive_max_pool2d(x, (3, 4)),
+}
+IMAGES = [(2, 32, 9, 11), (3, 20, 8, 7), (1, 5, 7, 7)]
+
+
+def with_gradient(function, x):
+    x = x.detach().requires_grad_()
+    made = function(x)
+    gradient = random(made.shape, made.dtype, 5).npu()
+    if torch_npu.get_npu_format(made) == NC1HWC0:
+        gradient = formatted(gradient.cpu())
+    made.backward(gradient)
+    return made.detach(), x.grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", IMAGES, ids=str)
+@pytest.mark.parametrize("pool", POOLS)
+def test_pooling(pool, shape, dtype):
+    x = random(shape, dtype)
+    wanted = with_gradient(POOLS[pool], x.npu())
+    ours = formatted(x)
+    torch_npu.reset_fallback_stats()
+    got = with_gradient(POOLS[pool], ours)
+    if "indices" not in pool:
+        assert unasked() == torch_npu.fallback_stats()["fallbacks"] == 0
+    for a, b in zip(got, wanted, strict=True):
+        if "indices" not in pool:
+            assert torch_npu.get_npu_format(a) == NC1HWC0
+        assert torch.equal(a.cpu(), b.cpu())
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [*IMAGES, (4, 48, 1, 1), (8, 17, 5, 3)], ids=str)
+def test_batch_norm(shape, dtype, affine, training):
+    results = []
+    for x in (random(shape, dtype).npu(), formatted(random(shape, dtype))):
+        torch.manual_seed(0)
+        norm = torch.nn.BatchNorm2d(shape[1], affine=affine).npu().train(training)
+        norm.running_mean.uniform_(-1, 1, generator=torch.Generator("npu").manual_seed(3))
+        norm.running_var.uniform_(1, 2, generator=torch.Generator("npu").manual_seed(3))
+        torch_npu.reset_fallback_stats()
+        y, gradient = with_gradient(norm, x)
+        assert torch_npu.fallback_stats()["fallbacks"] == 0
+        if torch_npu.get_npu_format(x) == NC1HWC0:
+            assert unasked() == 0
+            assert torch_npu.get_npu_format(y) == torch_npu.get_npu_format(gradient) == NC1HWC0
+        results.append(
+            [y, gradient, norm.running_mean, norm.running_var, *(p.grad for p in norm.parameters())]
+        )
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a.detach().cpu(), b.detach().cpu())
+
+
+# Image, outputs, window, and what else a convolution takes.
+CONVOLUTIONS = {
+    "3x3 padded": ((2, 32, 9, 11), 48, 3, {"padding": 1}),
+    "1x1": ((2, 64, 7, 7), 32, 1, {}),
+    "1x1 with strides": ((2, 32, 9, 8), 40, 1, {"stride": 2}),
+    "few channels": ((2, 3, 20, 20), 16, 7, {"stride": 2, "padding": 3}),
+    "few outputs": ((1, 16, 6, 6), 5, 3, {}),
+    "odd channels": ((2, 21, 8, 9), 37, 3, {"padding": 1, "stride": 2}),
+    "many products": ((1, 160, 6, 5), 33, 3, {"padding": (2, 1)}),
+    "many outputs": ((1, 16, 5, 5), 430, 2, {}),
+    "dilated": ((2, 16, 13, 12), 16, 3, {"dilation": (2, 3), "padding": 2, "stride": (2, 1)}),
+    "with gaps": ((1, 16, 9, 9), 16, 2, {"stride": 3}),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolution(case, bias, transposed, dtype):
+    """The bits of plain memory, in results and gradients."""
+    shape, outputs, window, options = CONVOLUTIONS[case]
+    function = F.conv_transpose2d if transposed else F.conv2d
+    size = (shape[1], outputs) if transposed else (outputs, shape[1])
+    results = []
+    for x in (random(shape, dtype).npu(), formatted(random(shape, dtype))):
+        weight = random((*size, window, window), dtype, 1).npu().requires_grad_()
+        added = random((outputs,), dtype, 2).npu().requires_grad_() if bias else None
+        torch_npu.reset_fallback_stats()
+        with torch.no_grad():
+            function(x, weight, added, **options)
+        assert conversions() == torch_npu.fallback_stats()["fallbacks"] == 0
+        y, gradient = with_gradient(lambda x: function(x, weight, added, **options), x)  # noqa: B023
+        blocks = torch_npu.get_npu_format(x) == NC1HWC0
+        assert unasked() == (1 if bias and blocks else 0)  # a bias's gradient sums plain memory
+        assert (
+            torch_npu.get_npu_format(y) == torch_npu.get_npu_format(gradient) == torch_npu.get_npu_format(x)
+        )
+        results.append([y, gradient, weight.grad, *([added.grad] if bias else [])])
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a.detach().cpu(), b.detach().cpu())
+
+
+def test_convolution_does_not_depend_on_threads():
+    x, weight = formatted(random((3, 48, 19, 17))), random((70, 48, 3, 3), seed=1).npu()
+    several = F.conv2d(x, weight, padding=1)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = F.conv2d(x, weight, padding=1)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(several, one)
+
+
+class Block(torch.nn.Module):
+    """A residual one, of ResNet."""
+
+    def __init__(self, channels):
+        super().__init__()
+        inner = channels // 4
+        sizes = ((channels, inner, 1), (inner, inner, 3), (inner, channels, 1))
+        self.convolutions = torch.nn.ModuleList(
+            torch.nn.Conv2d(i, o, k, padding=k // 2, bias=False) for i, o, k in sizes
+        )
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(o) for _, o, _ in sizes)
+
+    def forward(self, x):
+        y = x
+        for i, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            y = norm(convolution(y))
+            y = F.relu(y + x) if i == 2 else F.relu(y)
+        return y
+
+
+def test_a_network_converts_at_its_edges():
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(Block(64), torch.nn.MaxPool2d(3, 2, 1), Block(64), Block(64)).npu()
+    x = random((2, 64, 12, 12)).npu()
+    wanted = copy.deepcopy(network)(x)
+    torch_npu.reset_fallback_stats()
+    got = network(cast(x, NC1HWC0))
+    assert conversions() == conversions("npu::npu_format_cast") == 1
+    assert torch_npu.get_npu_format(got) == NC1HWC0
+    assert torch.equal(got, wanted)
