@@ -372,6 +372,7 @@ class Scheduler {
           computed_in.insert(known.home);
       }
       if (is_sink(instruction)) computed_in.insert(sink_home(instruction));
+      if (is_read_before_write(instruction)) computed_in.insert(facts(instruction.results[0]).home);
       for (const int home : computed_in)
         if (home != kNone) homes_[static_cast<size_t>(home)].cost += cost_of(instruction.opcode);
       for (const Value value : needs(kernel_, instruction))
@@ -415,16 +416,20 @@ class Scheduler {
       facts.storage = Storage::kRow;
   }
 
-  /// Whether it has a place of its own in its loop, rather than where it is used first: what is kept, what
-  /// has an effect, and reads of memory that the loop also writes.
-  bool is_part(const Instruction& instruction, const Home& home) {
-    if (is_sink(instruction)) return true;
-    const bool kept = std::ranges::any_of(
-        instruction.results, [&](Value result) { return facts(result).storage != Storage::kComputed; });
-    return kept || (instruction.opcode == Opcode::kLoad &&
-                    std::ranges::any_of(home.instructions, [&](const Instruction* other) {
-                      return is_write(*other) && other->buffer == instruction.buffer;
-                    }));
+  /// A read of memory that its loop also writes.
+  bool is_read_before_write(const Instruction& instruction) {
+    if (instruction.opcode != Opcode::kLoad || facts(instruction.results[0]).home == kNone) return false;
+    const Home& home = homes_[static_cast<size_t>(facts(instruction.results[0]).home)];
+    return std::ranges::any_of(home.instructions, [&](const Instruction* other) {
+      return is_write(*other) && other->buffer == instruction.buffer;
+    });
+  }
+
+  /// Whether it has a place of its own in its loop, rather than where it is used first.
+  bool is_part(const Instruction& instruction) {
+    return is_sink(instruction) || is_read_before_write(instruction) ||
+           std::ranges::any_of(instruction.results,
+                               [&](Value result) { return facts(result).storage != Storage::kComputed; });
   }
 
   /// Puts the loops into their nests, by phase, with what they write.
@@ -438,7 +443,7 @@ class Scheduler {
         if (home.nest != number) continue;
         ColumnLoop loop = {home.phase, home.cols, {}, home.cost};
         for (const Instruction* instruction : home.instructions)
-          if (is_part(*instruction, home)) loop.parts.push_back(instruction);
+          if (is_part(*instruction)) loop.parts.push_back(instruction);
         if (!loop.parts.empty()) step.nest.loops.push_back(std::move(loop));
       }
       std::ranges::sort(step.nest.loops, {}, &ColumnLoop::phase);

@@ -351,6 +351,17 @@ kernel @phases(%x: f32[?r, ?c], %y: f32[?r, ?c]) grid(1) local(%t: f32[?r, ?c]) 
   store %t[0, 0], (neg %x1)
   store %y[0, 0], %a
 })"},
+    {"AnUnusedLoadBeforeAStoreInItsPlace", {3, 70}, R"(
+kernel @unused(%b1: i32[?r, 1], %b2: i32[?r, ?c]) grid(1) local(%l: i32[?r, 1]) {
+  %0 = load %b1[0, 0] : tile<?r x 1, i32>
+  %1 = neg %0
+  %2 = row_min %1
+  store %l[0, 0], %1
+  %3 = load %l[0, 0] : tile<?r x 1, i32>
+  %4 = cast %2 : bool
+  %5 = load %l[0, 0] mask %4 else i32(0) : tile<?r x 1, i32>
+  store %l[0, 0], %0
+})"},
 };
 
 class JitRegressions : public testing::TestWithParam<Regression> {};
