@@ -159,7 +159,9 @@ Results index_added(const Tensor& self, int64_t dim, const Tensor& index, const 
 Results embedding(Arguments arguments, OpCounter& counter) {
   static const IndexingOp& op = anynpu::ops::indexing_op("Embedding");
   const Tensor &weight = arguments[0].toTensor(), &indices = arguments[1].toTensor();
-  if (weight.dim() != 2 || !are_indices(indices, weight) || !moves(weight)) return std::nullopt;
+  if (weight.dim() != 2 || !are_indices(indices, weight) || !moves(weight) ||
+      (weight.size(0) == 0 && indices.numel() != 0))
+    return std::nullopt;
   std::vector<int64_t> sizes(indices.sizes().begin(), indices.sizes().end());
   sizes.push_back(weight.size(1));
   const Tensor result = at::empty(sizes, weight.options()),
