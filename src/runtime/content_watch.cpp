@@ -95,42 +95,35 @@ void ContentWatch::stop() {
   (void)registry().remove(*this);
 }
 
-/// Calls back for those that nobody ended before.
-void ContentWatch::end_all(std::vector<std::shared_ptr<ContentWatch>> watches) {
-  {
-    const std::lock_guard lock(registry().mutex);
-    std::erase_if(watches, [](const auto& watch) { return !registry().remove(*watch); });
-  }
+ContentWatch::Ended ContentWatch::end(Ended watches) {
+  const std::lock_guard lock(registry().mutex);
+  std::erase_if(watches, [](const auto& watch) { return !registry().remove(*watch); });
+  return watches;
+}
+
+void ContentWatch::call_back(const Ended& watches) {
   for (const auto& watch : watches)
     if (watch->on_end_) watch->on_end_();
 }
 
-void ContentWatch::end_of(const Writes& writes) {
-  if (!writes.are_anything()) {
-    for (const void* address : writes.addresses()) end_at(address);
-    return;
-  }
-  std::vector<std::shared_ptr<ContentWatch>> all;
-  {
-    const std::lock_guard lock(registry().mutex);
-    for (const auto& [begin, watch] : registry().watches) all.push_back(watch);
-  }
-  end_all(std::move(all));
-}
-
-void ContentWatch::end_at(const void* address) {
+ContentWatch::Ended ContentWatch::end_of(const Writes& writes) {
+  Ended found;
   Registry& all = registry();
-  if (!all.granules.has_any(number_of(address))) return;
-  std::shared_ptr<ContentWatch> watch;
-  {
+  if (writes.are_anything()) {
     const std::lock_guard lock(all.mutex);
-    watch = all.find(number_of(address));
+    for (const auto& [begin, watch] : all.watches) found.push_back(watch);
   }
-  if (watch != nullptr) end_all({std::move(watch)});
+  for (const void* address : writes.addresses()) {
+    if (!all.granules.has_any(number_of(address))) continue;
+    const std::lock_guard lock(all.mutex);
+    if (auto watch = all.find(number_of(address))) found.push_back(std::move(watch));
+  }
+  return found.empty() ? found : end(std::move(found));
 }
 
 void ContentWatch::end_freed(const void* address) {
-  end_at(address);
+  void* const addresses[] = {const_cast<void*>(address)};
+  call_back(end_of(Writes(addresses)));
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   if (all.excluded_blocks.erase(number_of(address)) != 0) count_.fetch_sub(1, std::memory_order_relaxed);
@@ -141,7 +134,7 @@ void ContentWatch::exclude_block(const void* address, size_t size) { exclude(add
 
 void ContentWatch::exclude(const void* address, size_t size, bool until_freed) {
   const uintptr_t begin = number_of(address), end = begin + size;
-  std::vector<std::shared_ptr<ContentWatch>> ended;
+  Ended ended;
   {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
@@ -154,7 +147,7 @@ void ContentWatch::exclude(const void* address, size_t size, bool until_freed) {
     for (const auto& [first, watch] : all.watches)
       if (first < end && begin < watch->end_) ended.push_back(watch);
   }
-  end_all(std::move(ended));
+  call_back(ContentWatch::end(std::move(ended)));
 }
 
 }  // namespace anynpu

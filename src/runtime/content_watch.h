@@ -35,10 +35,10 @@ class Writes {
 /// computed from it. A watch ends with the first task that may write the block, with the block itself, and
 /// where another process, or whoever keeps an address, may write it too.
 ///
-/// A task counts from when it is enqueued: every stream notes what its tasks write, after it took them. So
-/// what was enqueued when the watch began may still write; once that is done the watch is settled. What a
-/// task reads that is enqueued while the watch is settled and has not ended is what every later one reads,
-/// until it ends: no order of streams or threads matters. Thread-safe.
+/// A task counts from when it is enqueued: a stream notes what it writes when it takes the task, before it
+/// can run. So what was enqueued when the watch began may still write; once that is done the watch is
+/// settled. What a task reads that is enqueued while the watch is settled and has not ended is what every
+/// later one reads, until it ends: no order of streams or threads matters. Thread-safe.
 ///
 /// What the host writes by a pointer of its own is not seen, as it is no task's: device memory is not the
 /// host's to write.
@@ -53,11 +53,6 @@ class ContentWatch {
   bool has_ended() const { return ended_.load(std::memory_order_acquire); }
   void stop();
 
-  /// A task that writes that was enqueued.
-  static void note(const Writes& writes) {
-    if (count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      end_of(writes);
-  }
   /// A block at that address goes back to its pool.
   static void note_freed(const void* address) {
     if (count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
@@ -74,11 +69,15 @@ class ContentWatch {
   ContentWatch(uintptr_t begin, uintptr_t end, UniqueFunction ended)
       : begin_(begin), end_(end), on_end_(std::move(ended)) {}
   static Registry& registry();
-  static void end_of(const Writes& writes);
-  static void end_at(const void* address);
+  using Ended = std::vector<std::shared_ptr<ContentWatch>>;
+  friend class NotedWrites;
+
+  /// Ends those that nobody ended before, and returns them, to be called back.
+  static Ended end(Ended watches);
+  static Ended end_of(const Writes& writes);
+  static void call_back(const Ended& watches);
   static void end_freed(const void* address);
   static void exclude(const void* address, size_t size, bool until_freed);
-  static void end_all(std::vector<std::shared_ptr<ContentWatch>> watches);
 
   /// How many watches there are, and blocks that are excluded. A thread that enqueues a task after a watch
   /// looked at the stream (see begin()) finds it counted, as both hold the stream's mutex in between.
@@ -89,15 +88,23 @@ class ContentWatch {
   std::atomic<bool> settled_ = false, ended_ = false;
 };
 
-/// Notes what a task writes when the scope that enqueues it ends, however it does.
+/// Ends the watches of what a task writes, and calls back for them when the scope ends.
 class NotedWrites {
  public:
-  explicit NotedWrites(const Writes& writes) : writes_(writes) {}
-  ~NotedWrites() { ContentWatch::note(writes_); }
+  NotedWrites() = default;
   NotedWrites(const NotedWrites&) = delete;
+  ~NotedWrites() {
+    if (!ended_.empty()) ContentWatch::call_back(ended_);
+  }
+
+  /// With the lock of the stream, which takes the task before it gives the lock back.
+  void note(const Writes& writes) {
+    if (ContentWatch::count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      ended_ = ContentWatch::end_of(writes);
+  }
 
  private:
-  const Writes& writes_;
+  ContentWatch::Ended ended_;
 };
 
 }  // namespace anynpu

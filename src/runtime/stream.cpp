@@ -162,8 +162,9 @@ void Stream::set_stop_on_failure(bool stop) {
 
 // [docs:stream-launch]
 void Stream::launch(Lane lane, UniqueFunction task, const Writes& writes) {
-  const NotedWrites noted(writes);
+  NotedWrites noted;
   Lock lock = lock_usable();
+  noted.note(writes);
   if (lane == Lane::kShort && state_ == State::kIdle) {
     run_in_caller(lock, {lane, std::move(task)});
   } else {
@@ -174,11 +175,15 @@ void Stream::launch(Lane lane, UniqueFunction task, const Writes& writes) {
 
 // [docs:stream-call]
 void Stream::call(Lane lane, const std::function<void()>& function, const Writes& writes) {
-  const NotedWrites noted(writes);
-  if (Running::in_stream(id_)) return function();  // the stream's next task is a part of the running one
+  NotedWrites noted;
+  if (Running::in_stream(id_)) {  // the stream's next task is a part of the running one
+    noted.note(writes);
+    return function();
+  }
   Lock lock = lock_usable();
   help_until(lock, enqueued_, std::nullopt);
   raise_error();
+  noted.note(writes);
   if (state_ == State::kIdle && (lane == Lane::kShort || Executor::on_compute_thread())) {
     std::exception_ptr error;
     run_in_caller(lock, {lane, [&] {

@@ -54,7 +54,7 @@ TEST_F(ContentWatchTest, EndsWithAnyWriteOfTheBlockAndNoOther) {
       [&] { stream_->launch(Lane::kParallel, [] {}, Writes(last)); },
       [&] { stream_->call(Lane::kParallel, [] {}); },
       [&] { stream_->call(Lane::kShort, [] { throw 1; }, Writes(last)); },
-      [&] { (void)lend(block_); },
+      [&] { const BorrowedMemory taken(lend(block_), 0); },
   };
   int wanted = 0;
   for (const auto& write : writes) {
