@@ -139,6 +139,7 @@ class PackedWeights {
       dropped.swap(weights_);
     }
     const bool any = bytes_.load() != 0;
+    // NOLINTNEXTLINE(bugprone-nondeterministic-pointer-iteration-order): any order does
     for (const auto& [block, weight] : dropped) weight.watch->stop();
     return any;
   }

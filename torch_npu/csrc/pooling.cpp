@@ -18,7 +18,6 @@
 namespace torch_npu {
 namespace {
 
-using anynpu::ops::Launch;
 using anynpu::ops::Pool;
 using anynpu::ops::View;
 using at::Tensor;

@@ -214,7 +214,7 @@ tile::Kernel product_kernel(const Form& form, DType out_type, std::optional<DTyp
       .add_up();
   patches.for_each_part(
       first_position, rows, first_output, cols,
-      [&](std::vector<Place> at, const Index& here, const Index& some, std::vector<Place> local) {
+      [&](std::vector<Place> at, const Index& here, const Index& some, const std::vector<Place>& local) {
         Expr result = builder.load(sums, local, here, some);
         if (bias_type) {
           const Index output = std::get<Index>(at[1]) * form.block + std::get<Index>(at[5]);

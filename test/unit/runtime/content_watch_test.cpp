@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <thread>
 
 #include "runtime/device.h"
@@ -53,7 +54,7 @@ TEST_F(ContentWatchTest, EndsWithAnyWriteOfTheBlockAndNoOther) {
       [&] { stream_->launch(Lane::kHost, [] {}); },
       [&] { stream_->launch(Lane::kParallel, [] {}, Writes(last)); },
       [&] { stream_->call(Lane::kParallel, [] {}); },
-      [&] { stream_->call(Lane::kShort, [] { throw 1; }, Writes(last)); },
+      [&] { stream_->call(Lane::kShort, [] { throw std::runtime_error("it fails"); }, Writes(last)); },
       [&] { const BorrowedMemory taken(lend(block_), 0); },
   };
   int wanted = 0;
@@ -65,7 +66,7 @@ TEST_F(ContentWatchTest, EndsWithAnyWriteOfTheBlockAndNoOther) {
     EXPECT_FALSE(watched->has_ended());
     try {
       write();
-    } catch (int) {
+    } catch (const std::runtime_error&) {
     }
     EXPECT_TRUE(watched->has_ended());
     EXPECT_EQ(ended_, ++wanted);
