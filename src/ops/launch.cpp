@@ -146,16 +146,13 @@ void enqueue(Stream& stream, Launch launch, int threads, std::shared_ptr<std::at
   const bool anything = !launch.joined().empty() || words.size() > kMost;
   const Writes writes = anything ? Writes::anything() : Writes({addresses.data(), count});
   if (lane == Lane::kShort) threads = 1;
-  if (done == nullptr)
-    stream.launch(lane, [launch = std::move(launch), threads] { launch.run(threads); }, writes);
-  else
-    stream.launch(
-        lane,
-        [launch = std::move(launch), threads, done = std::move(done)] {
-          launch.run(threads);
-          done->store(true, std::memory_order_release);
-        },
-        writes);
+  stream.launch(
+      lane,
+      [launch = std::move(launch), threads, done = std::move(done)] {
+        launch.run(threads);
+        if (done != nullptr) done->store(true, std::memory_order_release);
+      },
+      writes);
 }
 
 }  // namespace anynpu::ops

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "torch_npu/csrc/elementwise.h"
+#include "torch_npu/csrc/fallback.h"
 #include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/native_op.h"
 
@@ -202,7 +203,7 @@ class Typed<Result(Parameters...)> {
       : kernel_(kernel),
         op_(op),
         counter_(op_counter(c10::toString(op.operator_name()))),
-        others_(boxed(c10::toString(op.operator_name()), kernel, by_blocks(kernel, op.schema()))) {}
+        boxed_(boxed(c10::toString(op.operator_name()), kernel, by_blocks(kernel, op.schema()))) {}
 
   /// Whether it is a function of that schema.
   static bool fits(const c10::FunctionSchema& schema) {
@@ -217,14 +218,15 @@ class Typed<Result(Parameters...)> {
   }
 
   Result operator()(c10::DispatchKeySet keys, Parameters... arguments) const {
+    const bool in_formats = (has_format(arguments) || ...);
     ElementwisePlan plan;
-    if (!(has_format(arguments) || ...) && kernel_.plan(plan, {given(arguments)...})) {
+    if (!in_formats && kernel_.plan(plan, {given(arguments)...})) {
       plan.launch(counter_);
       if constexpr (std::is_same_v<Result, Tensor>) return plan.result();
     } else {
       torch::jit::Stack stack;
       torch::jit::push(stack, arguments...);
-      others_(op_, keys, &stack);
+      in_formats ? boxed_(op_, keys, &stack) : fallback(op_, keys, &stack);
       if constexpr (std::is_same_v<Result, Tensor>) return std::move(stack.back()).toTensor();
     }
     if constexpr (std::is_same_v<Result, Tensor&>) return written(arguments...);
@@ -242,7 +244,7 @@ class Typed<Result(Parameters...)> {
   const ElementwiseKernel kernel_;
   const c10::OperatorHandle op_;
   OpCounter& counter_;
-  const BoxedKernel others_;
+  const BoxedKernel boxed_;  ///< for tensors in formats
 };
 
 /// The kernel as a function of the first type that fits; nothing where none does.

@@ -34,13 +34,14 @@ using Rows = std::vector<std::string_view>;
 void add_native(torch::Library& aten, const std::string& name, Rows rows, NativeKernel kernel,
                 NativeKernel in_formats = nullptr);
 
+/// The same of a function that counts its calls, and calls the fallback, itself.
+void add_native(torch::Library& aten, const std::string& name, Rows rows, torch::CppFunction function);
+
 /// An in_formats for kernels of elements: where all tensors with dimensions are of one format and of the same
 /// sizes, and floats or bools, `kernel` computes with their blocks, padding included.
 NativeKernel by_blocks(NativeKernel kernel, const c10::FunctionSchema& schema);
-/// The same of a function that counts its calls itself.
-void add_native(torch::Library& aten, const std::string& name, Rows rows, torch::CppFunction function);
 
-/// Such a kernel for functions that leave it calls: those with tensors in a format, and the fallback's.
+/// What add_native() makes of such kernels, for functions that leave calls with tensors in a format to it.
 using BoxedKernel = std::function<void(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*)>;
 BoxedKernel boxed(const std::string& name, NativeKernel kernel, NativeKernel in_formats);
 

@@ -122,6 +122,7 @@ class PackedWeights {
           if (weight.forms.size() < kMostForms) weight.forms.push_back({right, nullptr});
           return nullptr;
         }
+        if (weight.watch->has_ended()) return nullptr;  // who ended it is about to say so
         if (form->packed != nullptr) return use(weight, form->packed, stream);
         if (!weight.watch->is_settled()) return nullptr;
         number = weight.number;
