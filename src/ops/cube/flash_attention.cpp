@@ -432,8 +432,10 @@ std::vector<Launch> prepare(const FlashAttentionBackward& call, const TakeMemory
           " is, is accepted");
     require(call.of.mode != 6 || call.of.is_packed(), ErrorCode::kUnsupported,
             "not supported: ", names.grad_bias, " with ", names.mode, " 6");
-    check(call.of.is_packed() || call.grad_bias->sizes.back() == parts.tensors.key.sizes[2], names.grad_bias,
-          " is ", call.grad_bias->text(), "; a last size of the number of keys is accepted");
+    const Sizes& sizes = call.grad_bias->sizes;
+    check(!sizes.empty() && (call.of.is_packed() || sizes.back() == parts.tensors.key.sizes[2]),
+          names.grad_bias, " is ", call.grad_bias->text(),
+          "; a last size of the number of keys is accepted");
   }
   std::vector<AttentionBackward> calls;
   for (size_t i = 0; i < parts.calls.size(); ++i) {
