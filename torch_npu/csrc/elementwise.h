@@ -29,7 +29,9 @@ class ElementwisePlan {
   bool make(const anynpu::ops::Elementwise& op, const Arguments& arguments);
 
   /// A new tensor, where none was given.
-  const at::Tensor& result() const { return iterator_ ? iterator_->tensor(0) : result_; }
+  const at::Tensor& result(size_t i) const {
+    return iterator_ ? iterator_->tensor(static_cast<int>(i)) : result_;
+  }
   /// Enqueues it on the current stream, as the operator that `counter` counts.
   void launch(OpCounter& counter);
 

@@ -10,9 +10,8 @@
 
 #include "base/error.h"
 #include "torch_npu/csrc/elementwise.h"
-#include "torch_npu/csrc/fallback.h"
-#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/native_op.h"
+#include "torch_npu/csrc/typed_kernel.h"
 
 namespace torch_npu {
 namespace {
@@ -111,10 +110,15 @@ class ElementwiseKernel {
 
   Results operator()(Arguments arguments, OpCounter& counter) const;
 
+  using Plan = ElementwisePlan;
   /// Makes a new plan that of a call for tensors; false where there is no kernel for it.
-  bool plan(ElementwisePlan& plan, at::ArrayRef<Given> arguments) const;
+  template <class... Parameters>
+  bool plan(Plan& plan, const Parameters&... arguments) const {
+    return make(plan, {given(arguments)...});
+  }
 
  private:
+  bool make(Plan& plan, at::ArrayRef<Given> arguments) const;
   /// How many calls for tensors it is; nothing where lists disagree.
   std::optional<size_t> calls_of(Arguments arguments) const;
   Results results_of(Arguments arguments, at::ArrayRef<ElementwisePlan> plans) const;
@@ -131,13 +135,13 @@ Results ElementwiseKernel::operator()(Arguments arguments, OpCounter& counter) c
   for (size_t i = 0; i < *calls; ++i) {
     of_call.clear();
     for (const IValue& argument : arguments) of_call.push_back(given(argument, i));
-    if (!plan(plans[i], of_call)) return std::nullopt;
+    if (!make(plans[i], of_call)) return std::nullopt;
   }
   for (ElementwisePlan& plan : plans) plan.launch(counter);
   return results_of(arguments, plans);
 }
 
-bool ElementwiseKernel::plan(ElementwisePlan& plan, at::ArrayRef<Given> arguments) const {
+bool ElementwiseKernel::make(Plan& plan, at::ArrayRef<Given> arguments) const {
   ElementwisePlan::Arguments made;
   if (signature_.choice) {
     const auto& values = op_.choice->values;
@@ -170,102 +174,13 @@ std::optional<size_t> ElementwiseKernel::calls_of(Arguments arguments) const {
 Results ElementwiseKernel::results_of(Arguments arguments, at::ArrayRef<ElementwisePlan> plans) const {
   Results results(std::in_place);
   if (!signature_.lists) {
-    results->push_back(signature_.out ? arguments[*signature_.out] : IValue(plans[0].result()));
+    results->push_back(signature_.out ? arguments[*signature_.out] : IValue(plans[0].result(0)));
   } else if (signature_.returns) {
     c10::List<Tensor> list;
-    for (const ElementwisePlan& plan : plans) list.push_back(plan.result());
+    for (const ElementwisePlan& plan : plans) list.push_back(plan.result(0));
     results->emplace_back(std::move(list));
   }
   return results;
-}
-
-/// What a parameter of a function takes.
-template <class Parameter>
-constexpr TypeKind kind_of() {
-  if constexpr (std::is_same_v<Parameter, const c10::Scalar&>) return TypeKind::NumberType;
-  if constexpr (std::is_same_v<Parameter, std::string_view>) return TypeKind::StringType;
-  return TypeKind::TensorType;
-}
-
-bool has_format(const Tensor& tensor) { return is_formatted(tensor); }
-template <class Other>
-bool has_format(const Other&) {
-  return false;
-}
-
-/// The kernel as a function of an overload's own type: its arguments are not put on a stack.
-template <class Function>
-class Typed;
-template <class Result, class... Parameters>
-class Typed<Result(Parameters...)> {
- public:
-  Typed(const ElementwiseKernel& kernel, const c10::OperatorHandle& op)
-      : kernel_(kernel),
-        op_(op),
-        counter_(op_counter(c10::toString(op.operator_name()))),
-        boxed_(boxed(c10::toString(op.operator_name()), kernel, by_blocks(kernel, op.schema()))) {}
-
-  /// Whether it is a function of that schema.
-  static bool fits(const c10::FunctionSchema& schema) {
-    if (schema.arguments().size() != sizeof...(Parameters) || schema.returns().size() != 1) return false;
-    auto argument = schema.arguments().begin();
-    const auto takes = [&]<class Parameter>(std::type_identity<Parameter>) {
-      const bool written = argument->alias_info() != nullptr && argument->alias_info()->isWrite();
-      return written == std::is_same_v<Parameter, Tensor&> &&
-             (argument++)->type()->kind() == kind_of<Parameter>();
-    };
-    return (takes(std::type_identity<Parameters>()) && ...);
-  }
-
-  Result operator()(c10::DispatchKeySet keys, Parameters... arguments) const {
-    const bool in_formats = (has_format(arguments) || ...);
-    ElementwisePlan plan;
-    if (!in_formats && kernel_.plan(plan, {given(arguments)...})) {
-      plan.launch(counter_);
-      if constexpr (std::is_same_v<Result, Tensor>) return plan.result();
-    } else {
-      torch::jit::Stack stack;
-      torch::jit::push(stack, arguments...);
-      in_formats ? boxed_(op_, keys, &stack) : fallback(op_, keys, &stack);
-      if constexpr (std::is_same_v<Result, Tensor>) return std::move(stack.back()).toTensor();
-    }
-    if constexpr (std::is_same_v<Result, Tensor&>) return written(arguments...);
-  }
-
- private:
-  template <class First, class... Others>
-  static Tensor& written(First&& first, Others&&... others) {
-    if constexpr (std::is_same_v<First, Tensor&>)
-      return first;
-    else
-      return written(std::forward<Others>(others)...);
-  }
-
-  const ElementwiseKernel kernel_;
-  const c10::OperatorHandle op_;
-  OpCounter& counter_;
-  const BoxedKernel boxed_;  ///< for tensors in formats
-};
-
-/// The kernel as a function of the first type that fits; nothing where none does.
-template <class... Functions>
-std::optional<torch::CppFunction> typed(const ElementwiseKernel& kernel, const c10::OperatorHandle& op) {
-  std::optional<torch::CppFunction> made;
-  const auto make = [&]<class Function>(std::type_identity<Function>) {
-    if (Typed<Function>::fits(op.schema())) made.emplace(Typed<Function>(kernel, op));
-    return made.has_value();
-  };
-  (make(std::type_identity<Functions>()) || ...);
-  return made;
-}
-
-using T = const Tensor&;
-using S = const c10::Scalar&;
-/// As a function of the types that most overloads have.
-std::optional<torch::CppFunction> typed(const ElementwiseKernel& kernel, const c10::OperatorHandle& op) {
-  return typed<Tensor(T), Tensor(T, T), Tensor(T, S), Tensor(T, T, T), Tensor(T, T, S), Tensor(T, S, S),
-               Tensor(T, std::string_view), Tensor&(Tensor&), Tensor&(Tensor&, T), Tensor&(Tensor&, S),
-               Tensor&(Tensor&, T, S), Tensor&(Tensor&, S, S)>(kernel, op);
 }
 
 }  // namespace
@@ -284,12 +199,12 @@ bool register_elementwise(torch::Library& aten, const c10::OperatorHandle& op) {
   // A composite of one tensor calls an operator that has a kernel; one of lists calls it for each tensor.
   if (!signature || (!signature->lists && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU))) return false;
   const ElementwiseKernel kernel(*row->second, std::move(*signature));
-  const std::string name = c10::toString(op.operator_name());
-  if (auto function = typed(kernel, op)) {
-    add_native(aten, name, {row->second->name}, std::move(*function));
-  } else {
-    add_native(aten, name, {row->second->name}, kernel, by_blocks(kernel, op.schema()));
-  }
+  using T = const Tensor&;
+  using S = const c10::Scalar&;
+  add_typed<Tensor(T), Tensor(T, T), Tensor(T, S), Tensor(T, T, T), Tensor(T, T, S), Tensor(T, S, S),
+            Tensor(T, std::string_view), Tensor&(Tensor&), Tensor&(Tensor&, T), Tensor&(Tensor&, S),
+            Tensor&(Tensor&, T, S), Tensor&(Tensor&, S, S)>(aten, op, {row->second->name}, kernel,
+                                                            by_blocks(kernel, op.schema()));
   return true;
 }
 

@@ -89,6 +89,10 @@ Tensor empty_alike(const Tensor& like, ScalarType dtype) {
              : empty_strided(like.sizes(), like.strides(), dtype, std::nullopt, like.device(), std::nullopt);
 }
 
+Tensor empty_contiguous(IntArrayRef sizes, ScalarType dtype, c10::Device device) {
+  return empty(sizes, dtype, std::nullopt, device, std::nullopt, std::nullopt);
+}
+
 namespace {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
