@@ -37,12 +37,13 @@ constexpr int64_t kLeastPackedBytes = 1 << 16, kMostRowsOfPacked = 1 << 11;
 struct Form {
   DType sums;
   Layout left, right;
-  bool small = false;      ///< left has fewer rows than a step, which is read in place
-  int64_t rows = kRows;    ///< of a step: kRows, or all that there are, or what divides few rows best
-  int64_t columns = 0;     ///< of a panel: as many as registers hold sums of, or few, so that a copy fits the
-                           ///< first cache
-  bool one_block = false;  ///< of kDepth products: all of them
-  bool panels = false;     ///< right is in panels, as pack() makes them, of type `panel_type`
+  bool small = false;    ///< left has fewer rows than a step, which is read in place
+  int64_t rows = kRows;  ///< of a step: kRows, or all that there are, or what divides few rows best
+  int64_t columns = 0;   ///< of a step: as many as registers hold sums of, or few, so that a copy fits the
+                         ///< first cache
+  int64_t panel_columns = 0;  ///< of a panel, where right is in panels: one step's or several
+  bool one_block = false;     ///< of kDepth products: all of them
+  bool panels = false;        ///< right is in panels, as pack() makes them, of type `panel_type`
   DType panel_type = DType::kF32;
   bool narrow = false;  ///< right is one panel, filled up with zeros, and left is read in place
 
@@ -111,7 +112,7 @@ class GemmKernel {
     const std::vector<Index> batch = {batches};
     left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k_);
     if (form_.panels)
-      panels_ = panel_buffer(builder_, "right", form_.panel_type, batch, k_, n, form_.columns);
+      panels_ = panel_buffer(builder_, "right", form_.panel_type, batch, k_, n, form_.panel_columns);
     else
       right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k_, n);
     const auto last = [](const View& view) {
@@ -166,7 +167,8 @@ class GemmKernel {
     const Index cols = min(form_.columns, cols_ - col);
     const auto given = [&] {
       if (!form_.panels) return right_->tile({batch_}, first, col_ + col, depth, cols, form_.sums);
-      const std::vector<Place> at = {batch_, (col_ + col) / form_.columns, first, 0};
+      const Index there = col_ + col;
+      const std::vector<Place> at = {batch_, there / form_.panel_columns, first, there % form_.panel_columns};
       return converted(builder_.load(panels_, at, depth, cols), form_.sums);
     };
     if (form_.copies_right()) builder_.store(panel_, {0, 0}, given());
@@ -241,6 +243,7 @@ KernelTable::Key key_of(const GemmCall& call, const Form& form) {
   key.add(form.panel_type);
   key.add(static_cast<uint8_t>(form.narrow));
   key.add(static_cast<uint8_t>(form.columns));
+  key.add(static_cast<uint8_t>(form.panel_columns));
   key.add(reinterpret_cast<uintptr_t>(call.finish));
   for (const View& operand : call.operands) {
     key.add(operand.dtype);
@@ -317,6 +320,24 @@ int64_t rows_of_step(int64_t m) {
   return best;
 }
 
+/// How many columns a step of so many rows has, where panels have `of_panel`: as many as registers hold sums
+/// of at most, so that panels are some whole steps.
+int64_t columns_of_step(DType sums, int64_t rows, int64_t of_panel) {
+  const int64_t least = jit::product_columns(sums, rows, 1), most = jit::product_columns(sums, rows);
+  for (int64_t columns = std::min(most, of_panel); columns > least; columns -= least)
+    if (of_panel % columns == 0) return columns;
+  return least;
+}
+
+/// Of a panel of a matrix that is packed for any number of rows: enough that sums of one row need not wait
+/// for each other, in an odd number of cache lines where steps read parts of them, which else meet in the
+/// cache.
+int64_t packed_columns(DType sums) {
+  constexpr int64_t kLine = 64, kEnough = 3;
+  const int64_t columns = jit::product_columns(sums, kRows);
+  return columns * static_cast<int64_t>(size_of(sums)) > kLine ? columns : kEnough * columns;
+}
+
 Form form_of(const GemmCall& call) {
   const int64_t m = call.left.sizes[1], k = call.left.sizes[2], n = call.right.sizes[2];
   Form form = {.sums = sum_type(call.left.dtype),
@@ -330,13 +351,11 @@ Form form_of(const GemmCall& call) {
   form.panel_type = call.packed ? call.packed->dtype : form.sums;
   if (form.small && form.left == Layout::kByColumns) form.left = Layout::kApart;
   form.columns = form.narrow   ? jit::product_columns(form.sums, kRows, n)
-                 : call.packed ? call.packed->sizes.back()
+                 : call.packed ? columns_of_step(form.sums, form.rows, call.packed->sizes.back())
                                : jit::product_columns(form.sums, form.copies_right() ? kRows : form.rows);
+  if (form.panels) form.panel_columns = call.packed ? call.packed->sizes.back() : form.columns;
   return form;
 }
-
-/// Of a panel of a matrix that is packed for any number of rows.
-int64_t packed_columns(const View& right) { return jit::product_columns(sum_type(right.dtype), kRows); }
 
 void check(const GemmCall& call) {
   const View &left = call.left, &right = call.right, &out = call.out;
@@ -380,7 +399,7 @@ bool profits_from_packing(DType dtype, int64_t m, int64_t n, int64_t k) {
 }
 
 View packed_right(const View& right, void* memory) {
-  return panels_of(right, right.dtype, packed_columns(right), memory);
+  return panels_of(right, right.dtype, packed_columns(sum_type(right.dtype)), memory);
 }
 
 Launch pack_right(const View& right, const View& packed) { return pack(right, packed); }
@@ -400,7 +419,7 @@ std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
   if (call.packed)
     call.right = *call.packed;
   else if (form.panels)
-    call.right = pack_panels(call.right, form.sums, form.columns, take, launches);
+    call.right = pack_panels(call.right, form.sums, form.panel_columns, take, launches);
   const Blocks blocks = blocks_of(call, form);
   jit::PackedArguments arguments;
   for (const int64_t size : {call.out.sizes[0], m, call.out.sizes[2], k, blocks.rows, blocks.cols})
@@ -417,9 +436,12 @@ std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
     arguments.scalar(form.sums, tile::kBits.contains(form.sums) ? tile::Literal(static_cast<int64_t>(number))
                                                                 : tile::Literal(number));
   const double products = static_cast<double>(call.out.elements()) * static_cast<double>(k);
+  const auto bytes = [](const View& matrices) {
+    return static_cast<double>(matrices.elements()) * static_cast<double>(size_of(matrices.dtype));
+  };
   launches.emplace_back(table.find(key_of(call, form), [&] { return GemmKernel(call, form).build(); }),
                         arguments, blocks.count,
-                        products * kBytesOfProduct + static_cast<double>(call.right.elements()) * 4);
+                        products * kBytesOfProduct + bytes(call.left) + bytes(call.right));
   return launches;
 }
 
