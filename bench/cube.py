@@ -375,7 +375,7 @@ def measure_formats(title, trains, dtype, sides, advance):
     )
     makers = [functools.partial(bottleneck, in_blocks, trains) for in_blocks in (True, False, False)]
     found, totals = {}, [0, 0, 0]
-    npu, _, cpu = sides
+    npu, *_, cpu = sides
     with Side("npu") as plain:
         for shape in BOTTLENECKS:
             channels, size, width, stride, count = shape

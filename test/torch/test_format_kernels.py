@@ -184,3 +184,54 @@ def test_a_network_converts_at_its_edges():
     assert conversions() == conversions("npu::npu_format_cast") == 1
     assert torch_npu.get_npu_format(got) == NC1HWC0
     assert torch.equal(got, wanted)
+
+
+@pytest.fixture
+def internal_formats():
+    torch.npu.config.allow_internal_format = True
+    yield
+    torch.npu.config.allow_internal_format = False
+
+
+def small_model():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 20, 3, padding=1),
+        torch.nn.BatchNorm2d(20),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(20, 7, 1, bias=False),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(7 * 16, 5),
+    )
+
+
+def test_convolutions_keep_blocks_where_they_may(internal_formats):
+    torch.manual_seed(3)
+    model = small_model()
+    ours, x = copy.deepcopy(model).npu(), random((2, 3, 8, 8))
+    plain = copy.deepcopy(ours)
+    torch_npu.reset_fallback_stats()
+    blocks = ours[:6](x.npu())
+    assert torch_npu.get_npu_format(blocks) == NC1HWC0
+    assert conversions() == 1  # the image's
+    torch.npu.config.allow_internal_format = False
+    assert torch_npu.get_npu_format(plain[:6](x.npu())) == 0
+    for each, allowed in ((ours, True), (plain, False)):
+        torch.npu.config.allow_internal_format = allowed
+        each.zero_grad()
+        each(x.npu()).square().sum().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours.parameters(), plain.parameters()))
+
+
+def test_convolutions_that_make_no_blocks(internal_formats):
+    x, weight = random((2, 4, 6, 6)).npu(), random((8, 4, 3, 3)).npu()
+    assert torch_npu.get_npu_format(F.conv2d(x, weight)) == NC1HWC0
+    for y in (
+        F.conv2d(x.to(memory_format=torch.channels_last), weight),
+        F.conv2d(x, weight[:, :1], groups=4),
+        F.conv1d(x[:, :, 0], weight[:, :, 0]),
+        F.conv2d(x[:0], weight),
+    ):
+        assert torch_npu.get_npu_format(y) != NC1HWC0
+    assert torch.equal(F.conv2d(x, weight).cpu(), F.conv2d(x.flip(3).flip(3), weight).cpu())

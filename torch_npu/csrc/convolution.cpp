@@ -165,6 +165,23 @@ Results convolution_backward(Arguments arguments, OpCounter& counter) {
 
 bool is_in_blocks(const Tensor& tensor) { return is_whole(tensor) && format_of(tensor) == &kNC1HWC0; }
 
+/// Whether a convolution of a plain image makes blocks of it, and a result in blocks.
+bool makes_blocks(const Tensor& image, const Tensor& weight, int64_t groups) {
+  return are_formats_allowed() && groups == 1 && image.dim() == 4 && image.numel() != 0 &&
+         !is_formatted(image) && are_computed(image, weight) &&
+         memory_format_of(image, weight) == at::MemoryFormat::Contiguous;
+}
+
+/// With a plain image.
+Results convolution_of_plain(Arguments arguments, OpCounter& counter) {
+  const Tensor& image = arguments[0].toTensor();
+  if (!makes_blocks(image, arguments[1].toTensor(), arguments[8].toInt()))
+    return convolution(arguments, counter);
+  c10::SmallVector<c10::IValue, 9> taken(arguments.begin(), arguments.end());
+  taken[0] = cast_to(kNC1HWC0, image, counter);
+  return convolution(taken, counter);
+}
+
 /// Calls with an image in NC1HWC0, of which kernels take one group. Other tensors become plain, or a result's
 /// gradient blocks.
 Results convolution_in_blocks(Arguments arguments, OpCounter& counter) {
@@ -174,12 +191,18 @@ Results convolution_in_blocks(Arguments arguments, OpCounter& counter) {
     if (!taken[i].isNone()) taken[i] = plain_of(taken[i].toTensor(), counter);
   return convolution(taken, counter);
 }
+
+/// The same of a gradient; where it is in blocks the image may be the one that they were made of.
 Results convolution_backward_in_blocks(Arguments arguments, OpCounter& counter) {
   c10::SmallVector<c10::IValue, 11> taken(arguments.begin(), arguments.end());
-  if (!is_in_blocks(taken[1].toTensor()) || taken[9].toInt() != 1 || taken[0].toTensor().dim() != 4 ||
-      taken[0].toTensor().device() != taken[1].toTensor().device())
+  const Tensor &gradient = arguments[0].toTensor(), &image = arguments[1].toTensor();
+  if (taken[9].toInt() != 1 || gradient.dim() != 4 || gradient.device() != image.device())
     return std::nullopt;
-  if (!is_in_blocks(taken[0].toTensor())) taken[0] = cast_to(kNC1HWC0, taken[0].toTensor(), counter);
+  if (is_in_blocks(gradient) && makes_blocks(image, arguments[2].toTensor(), 1))
+    taken[1] = cast_to(kNC1HWC0, image, counter);
+  else if (!is_in_blocks(image))
+    return std::nullopt;
+  if (!is_in_blocks(gradient)) taken[0] = cast_to(kNC1HWC0, gradient, counter);
   taken[2] = plain_of(taken[2].toTensor(), counter);
   return convolution_backward(taken, counter);
 }
@@ -187,8 +210,8 @@ Results convolution_backward_in_blocks(Arguments arguments, OpCounter& counter) 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, aten) {
-  add_native(aten, "convolution", {"Convolution"}, convolution, convolution_in_blocks);
-  add_native(aten, "_convolution", {"Convolution"}, convolution, convolution_in_blocks);
+  add_native(aten, "convolution", {"Convolution"}, convolution_of_plain, convolution_in_blocks);
+  add_native(aten, "_convolution", {"Convolution"}, convolution_of_plain, convolution_in_blocks);
   add_native(aten, "convolution_backward", {"Convolution"}, convolution_backward,
              convolution_backward_in_blocks);
 }

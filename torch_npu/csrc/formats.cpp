@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -274,6 +275,12 @@ std::span<const Format> formats() {
   return *all;
 }
 const Format& kNC1HWC0 = formats()[0];
+
+namespace {
+std::atomic<bool> formats_are_allowed = false;
+}
+bool are_formats_allowed() { return formats_are_allowed.load(std::memory_order_relaxed); }
+void allow_formats(bool allowed) { formats_are_allowed.store(allowed, std::memory_order_relaxed); }
 
 std::vector<int64_t> Format::sizes_of_blocks(at::IntArrayRef sizes) const {
   const Mapping mapping(*this, sizes);

@@ -43,6 +43,11 @@ struct Format {
 std::span<const Format> formats();
 extern const Format& kNC1HWC0;
 
+/// Whether operators may give results in a format where no operand is in one: the setting
+/// torch.npu.config.allow_internal_format, of all threads.
+bool are_formats_allowed();
+void allow_formats(bool allowed);
+
 /// The format of a storage; null: plain.
 const Format* format_of(const c10::StorageImpl& storage);
 /// Of a tensor's; null where it has none.

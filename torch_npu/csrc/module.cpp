@@ -14,6 +14,7 @@
 #include "torch_npu/csrc/counters.h"
 #include "torch_npu/csrc/errors.h"
 #include "torch_npu/csrc/fallback.h"
+#include "torch_npu/csrc/formats.h"
 #include "torch_npu/csrc/generator.h"
 #include "torch_npu/csrc/guard.h"
 #include "torch_npu/csrc/native_op.h"
@@ -172,6 +173,8 @@ void bind_fallback(py::module& m) {
   m.def("fallback_mode", &fallback_mode);
   m.def("set_fallback_mode", &set_fallback_mode);
   m.def("counters", &counters);
+  m.def("allow_formats", &allow_formats,
+        "Whether operators may give results in formats of their own choice.");
   m.def("reset_counters", [] {
     reset_counters();
     reset_packed_weight_stats();

@@ -1,10 +1,13 @@
-"""Permissions and choices that programs for Ascend make, and that leave nothing to choose here.
+"""Permissions and choices that programs for Ascend make.
 
 Each is kept and can be read back. None changes a result: matrices and convolutions of float32 are computed in
-float32 and tensors keep their format, whatever is permitted; and no operator is compiled in another way.
+float32 whatever is permitted, and no operator is compiled in another way. With config.allow_internal_format
+convolutions of plain images give results in NC1HWC0 (see npu_format_cast), of the same values.
 """
 
 import types
+
+from torch_npu import _C
 
 
 class _Permissions(types.SimpleNamespace):
@@ -20,7 +23,13 @@ class _Permissions(types.SimpleNamespace):
         super().__setattr__(name, value)
 
 
-config = _Permissions(allow_internal_format=False)
+class _Config(_Permissions):
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        _C.allow_formats(self.allow_internal_format)
+
+
+config = _Config(allow_internal_format=False)
 matmul = _Permissions(allow_hf32=False)
 conv = _Permissions(allow_hf32=True)
 
