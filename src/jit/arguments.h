@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "tile/interpret.h"
 
 namespace anynpu::jit {
@@ -25,7 +26,10 @@ class PackedArguments {
   }
   PackedArguments& operator=(const PackedArguments&) = delete;
 
-  void size(int64_t size) { add(size); }
+  void size(int64_t size) {
+    require(size >= 0, ErrorCode::kInternal, "a kernel is given the size ", size, "; 0 or more is accepted");
+    add(size);
+  }
   void buffer(const void* data, std::span<const int64_t> strides) {
     add(static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)));
     for (const int64_t stride : strides) add(stride);

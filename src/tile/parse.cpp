@@ -13,8 +13,6 @@
 namespace anynpu::tile {
 namespace {
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; }
-
 /// A recursive descent over the text; names are resolved at once, since each is defined before its uses.
 class Parser {
  public:
@@ -70,7 +68,7 @@ class Parser {
   }
   std::string_view peek_word() const {
     size_t end = at_;
-    while (end < text_.size() && is_word(text_[end])) ++end;
+    while (end < text_.size() && is_of_name(text_[end])) ++end;
     return text_.substr(at_, end - at_);
   }
   bool accept_word(std::string_view word) { return peek_word() == word && accept(word); }
@@ -446,6 +444,16 @@ class Parser {
     expect_word("kernel");
     expect("@");
     kernel_.name = word("the name of a kernel");
+    if (accept("[")) {
+      do {
+        expect("?");
+        const std::string name = word("the name of a size");
+        if (std::ranges::find(kernel_.sizes, name) != kernel_.sizes.end())
+          fail("?", name, " is declared twice");
+        kernel_.sizes.push_back(name);
+      } while (accept(","));
+      expect("]");
+    }
     expect("(");
     while (!accept(")")) {
       if (!kernel_.buffers.empty() || !kernel_.scalars.empty()) expect(",");

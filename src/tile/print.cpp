@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -53,7 +54,7 @@ class Printer {
   explicit Printer(const Kernel& kernel) : kernel_(kernel) {}
 
   std::string kernel() {
-    out_ = "kernel @" + kernel_.name + "(";
+    out_ = "(";
     const char* separator = "";
     for (const Buffer& buffer : kernel_.buffers) {
       taken_.insert(buffer.name);
@@ -69,7 +70,7 @@ class Printer {
     }
     out_ += kernel_.locals.empty() ? " {\n" : ") {\n";
     body(kernel_.body, 1);
-    return out_ + "}\n";
+    return "kernel @" + kernel_.name + declared_sizes() + out_ + "}\n";
   }
 
   std::string text(const Index& index) {
@@ -106,6 +107,23 @@ class Printer {
   }
 
  private:
+  /// The sizes, where they are not those that the rest of the text names, in the order in which it does:
+  /// calls give all of them in this one.
+  std::string declared_sizes() const {
+    std::vector<std::string> named;
+    for (size_t at = out_.find('?'); at != out_.npos; at = out_.find('?', at + 1)) {
+      const auto end =
+          std::find_if_not(out_.begin() + static_cast<ptrdiff_t>(at) + 1, out_.end(), is_of_name);
+      std::string name(out_.begin() + static_cast<ptrdiff_t>(at) + 1, end);
+      const bool is_stride = name.empty();
+      if (!is_stride && std::ranges::find(named, name) == named.end()) named.push_back(std::move(name));
+    }
+    if (named == kernel_.sizes) return "";
+    std::string text;
+    for (const std::string& name : kernel_.sizes) text += (text.empty() ? "[?" : ", ?") + name;
+    return text + "]";
+  }
+
   std::string text(const Buffer& buffer) {
     std::string strides;
     bool usual = true;  // only the last one is known, and 1

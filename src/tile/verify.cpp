@@ -1,19 +1,25 @@
 #include "tile/verify.h"
 
+#include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "base/error.h"
+#include "tile/text.h"
 
 namespace anynpu::tile {
 namespace {
 
 using Kind = Index::Kind;
 
+bool is_name(std::string_view text) { return !text.empty() && std::ranges::all_of(text, is_of_name); }
+
 class Verifier {
  public:
   explicit Verifier(const Kernel& kernel) : kernel_(kernel) {}
 
   void run() {
+    names();
     require_leaves(kernel_.grid, "the grid");
     for (const Buffer& buffer : kernel_.buffers) {
       if (buffer.strides.size() != buffer.sizes.size())
@@ -39,6 +45,17 @@ class Verifier {
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
     raise(ErrorCode::kInvalidArgument, "kernel @", kernel_.name, ": ", parts...);
+  }
+
+  /// Each name is a word of the text form, of one size or of one buffer.
+  void names() const {
+    std::set<std::string_view> sizes, buffers;
+    for (const std::string& size : kernel_.sizes)
+      if (!is_name(size) || !sizes.insert(size).second) fail("size ?", size, " has no name of its own");
+    for (const auto* some : {&kernel_.buffers, &kernel_.locals})
+      for (const Buffer& buffer : *some)
+        if (!is_name(buffer.name) || !buffers.insert(buffer.name).second)
+          fail("buffer %", buffer.name, " has no name of its own");
   }
 
   void define(Value value) {

@@ -77,6 +77,33 @@ TEST_F(KernelCaches, CompileEqualKernelsOnce) {
   EXPECT_EQ(counted.compiled, 3);
 }
 
+TEST_F(KernelCaches, TellKernelsApartThatTakeOtherSizes) {
+  DiskCache disk(folder_, 1 << 20);
+  const tile::Kernel kernel = kernel_adding(2);
+  tile::Kernel with_unused = kernel, with_unused_first = kernel;
+  with_unused.sizes = {"n", "unused"};
+  with_unused_first.sizes = {"unused", "n"};
+  for (tile::Buffer& buffer : with_unused_first.buffers) buffer.sizes = {tile::Index::size(1)};
+  with_unused_first.body.instructions[0].type.cols = tile::Index::size(1);
+  with_unused_first.values[number_of(with_unused_first.body.instructions[0].results[0])].type.cols =
+      tile::Index::size(1);
+  with_unused_first.values[number_of(with_unused_first.body.instructions[1].results[0])].type.cols =
+      tile::Index::size(1);
+  for (int turn = 0; turn < 2; ++turn) {
+    Counted counted(&disk);
+    float x = 1, y = 0;
+    const auto run = [&](const tile::Kernel& some, std::vector<int64_t> sizes) {
+      y = 0;
+      counted.cache.get(some, Isa::kAvx2)->run({std::move(sizes), {{&x, {1}}, {&y, {1}}}, {}});
+      return y;
+    };
+    EXPECT_EQ(run(kernel, {1}), 3);
+    EXPECT_EQ(run(with_unused, {1, 40}), 3);
+    EXPECT_EQ(run(with_unused_first, {40, 1}), 3);
+    EXPECT_EQ(counted.compiled, turn == 0 ? 3 : 0);
+  }
+}
+
 TEST_F(KernelCaches, TryAgainWhatFailed) {
   int turn = 0;
   auto& cache = *new KernelCache(nullptr, [&](const tile::Kernel& kernel, Isa isa) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "tile/verify.h"
 
@@ -47,6 +49,52 @@ TEST(TileText, ReadsBackWhatItPrints) {
   const auto kernels = parse(text);
   ASSERT_EQ(kernels.size(), 1u);
   EXPECT_EQ(print(kernels[0]), text);
+}
+
+TEST(TileText, ListsSizesThatItsRestDoesNotGiveInTheirOrder) {
+  const std::string rest = "(%x: f32[?n, ?c; ?, ?], %y: f32[?c]) grid(?n) {\n}\n";
+  const auto printed = [&](std::vector<std::string> sizes) {
+    Kernel kernel = parse("kernel @f" + rest)[0];
+    const auto at = [&](const char* name) {
+      return Index::size(static_cast<int>(std::ranges::find(sizes, name) - sizes.begin()));
+    };
+    kernel.buffers[0].sizes = {at("n"), at("c")};
+    kernel.buffers[1].sizes = {at("c")};
+    kernel.grid = at("n");
+    kernel.sizes = std::move(sizes);
+    const std::string text = print(kernel);
+    EXPECT_EQ(parse(text)[0].sizes, kernel.sizes);
+    EXPECT_EQ(print(parse(text)[0]), text);
+    return text;
+  };
+  EXPECT_EQ(printed({"n", "c"}), "kernel @f" + rest);
+  EXPECT_EQ(printed({"c", "n"}), "kernel @f[?c, ?n]" + rest);
+  EXPECT_EQ(printed({"n", "c", "other"}), "kernel @f[?n, ?c, ?other]" + rest);
+  EXPECT_EQ(printed({"other", "n", "c"}), "kernel @f[?other, ?n, ?c]" + rest);
+  EXPECT_NE(message_of("kernel @f[?n, ?n]() grid(1) {}").find("?n is declared twice"), std::string::npos);
+  EXPECT_NE(message_of("kernel @f[n]() grid(1) {}").find("'?' is expected"), std::string::npos);
+}
+
+TEST(TileText, NamesAreOfOneSizeOrBuffer) {
+  const Kernel kernel = parse("kernel @f[?n, ?c](%x: f32[?n], %y: f32[?c]) grid(1) {}")[0];
+  const auto message = [](const Kernel& wrong) -> std::string {
+    try {
+      verify(wrong);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  for (const char* name : {"n", "", "a b"}) {
+    Kernel wrong = kernel;
+    wrong.sizes[1] = name;
+    EXPECT_NE(message(wrong).find(concat("size ?", name, " has no name of its own")), std::string::npos);
+  }
+  for (const char* name : {"x", "", "a,b"}) {
+    Kernel wrong = kernel;
+    wrong.buffers[1].name = name;
+    EXPECT_NE(message(wrong).find(concat("buffer %", name, " has no name of its own")), std::string::npos);
+  }
 }
 
 TEST(TileText, HasAFormForEverything) {
