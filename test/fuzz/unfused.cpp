@@ -217,7 +217,7 @@ class Unfused {
       elements *= std::max<int64_t>(known(local.sizes[d - 1]), 0);
     }
     argument.strides[0] = elements;
-    require(elements * blocks_ < kMost, ErrorCode::kInternal, "unfused: a local buffer is too large");
+    require(elements * blocks_ < kMost, ErrorCode::kOutOfMemory, "unfused: a local buffer is too large");
     local_memory_.emplace_back(static_cast<size_t>(elements * blocks_) * size_of(local.dtype),
                                GuardedMemory::Edge::kEnd);
     argument.data = local_memory_.back().data();
@@ -227,7 +227,7 @@ class Unfused {
   void allocate(Value value) {
     Stored& stored = values_[number_of(value)];
     require(stored.rows < kMost && stored.cols < kMost && stored.rows * stored.cols * blocks_ < kMost,
-            ErrorCode::kInternal, "unfused: the extents of a value follow from data");
+            ErrorCode::kOutOfMemory, "unfused: a value is too large");
     const int64_t elements = stored.rows * stored.cols * blocks_;
     using Edge = GuardedMemory::Edge;
     stored.memory =
