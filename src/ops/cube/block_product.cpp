@@ -26,6 +26,8 @@ constexpr int64_t kPartStride = kRowsOfBlock + 16;
 
 /// Of one dimension.
 struct Axis {
+  static constexpr int64_t kFar = int64_t{1} << 40;  ///< from where origins count: sizes are not negative
+
   Index size, positions, taps, stride, step, origin;
 
   static Axis declare(Builder& builder, const std::string& name) {
@@ -33,11 +35,11 @@ struct Axis {
     // In this order, which add_sizes() has.
     Index of_image = size("size"), positions = size("positions"), taps = size("taps"),
           stride = size("stride"), step = size("step"), origin = size("origin");
-    return {of_image, positions, taps, stride, step, origin};
+    return {of_image, positions, taps, stride, step, origin - kFar};
   }
   static void add_sizes(jit::PackedArguments& arguments, int64_t size, const Window& window) {
     for (const int64_t number :
-         {size, window.positions, window.taps, window.stride, std::abs(window.step), window.origin})
+         {size, window.positions, window.taps, window.stride, std::abs(window.step), window.origin + kFar})
       arguments.size(number);
   }
 };

@@ -434,8 +434,7 @@ std::vector<Launch> prepare(const FlashAttentionBackward& call, const TakeMemory
             "not supported: ", names.grad_bias, " with ", names.mode, " 6");
     const Sizes& sizes = call.grad_bias->sizes;
     check(!sizes.empty() && (call.of.is_packed() || sizes.back() == parts.tensors.key.sizes[2]),
-          names.grad_bias, " is ", call.grad_bias->text(),
-          "; a last size of the number of keys is accepted");
+          names.grad_bias, " is ", call.grad_bias->text(), "; a last size of the number of keys is accepted");
   }
   std::vector<AttentionBackward> calls;
   for (size_t i = 0; i < parts.calls.size(); ++i) {

@@ -128,8 +128,8 @@ tile::Kernel product_kernel(const PatchProduct& call, const ProductForm& form) {
   Builder builder("Convolution");
   const PatchReader patches(builder, call.patches);
   const Index outputs = builder.size("outputs"), block_outputs = builder.size("block_outputs"),
-              total = builder.size("columns"), depth = builder.size("depth"), across = builder.size("across"),
-              down = builder.size("down");
+              total = builder.size("columns"), depth = builder.size("products"),
+              across = builder.size("across"), down = builder.size("down");
   builder.grid(patches.groups() * down * across);
   const Index group = Index::block() / across / down,
               first_output = Index::block() / across % down * block_outputs,
@@ -183,7 +183,7 @@ tile::Kernel correlation_kernel(const PatchCorrelation& call, const ProductForm&
   const PatchReader patches(builder, call.patches);
   const Index outputs = builder.size("outputs"), block_rows = builder.size("block_rows"),
               block_outputs = builder.size("block_outputs"), total = builder.size("columns"),
-              all_rows = builder.size("depth"), across = builder.size("across"), down = builder.size("down");
+              all_rows = builder.size("rows"), across = builder.size("across"), down = builder.size("down");
   builder.grid(patches.groups() * down * across);
   const Index group = Index::block() / across / down, first_row = Index::block() / across % down * block_rows,
               first_output = Index::block() % across * block_outputs;

@@ -234,12 +234,29 @@ class ConvolutionTest : public testing::Test {
   template <class T>
   void compare_as(const Case& c, bool by_interpreter) {
     const Tensor image = tensor(c, c.image()), weight = tensor(c, c.weight()), gradient = tensor(c, c.out());
+    const Tensor image_given = as_given(image), gradient_given = as_given(gradient);
     const auto check = [&](const char* what, const Sizes& sizes, const auto& plan, const auto& reference) {
       Tensor out = tensor(c, sizes), wanted = out;
       wanted.view.data = wanted.elements.data();
       reference(wanted);
-      run([&](const TakeMemory& take) { return plan(out.view, take); }, by_interpreter);
-      const bool sums_columns = std::string(what).ends_with("weight gradient") && c.channels == 1;
+      const bool of_weight = std::string(what).ends_with("weight gradient");
+      const auto run_to = [&](const View& view) {
+        run([&](const TakeMemory& take) { return plan(view, take); }, by_interpreter);
+      };
+      if (of_weight || block_ == 0) {
+        run_to(out.view);
+      } else {
+        Tensor blocks = as_given(out), padding = blocks;
+        run_to(blocks.view);
+        padding.view.data = padding.elements.data();
+        for_each(sizes, [&](const Sizes& index) {
+          const Sizes there = in_block(index);
+          padding.elements.set<double>(padding.at(there), blocks.get(there));
+          out.elements.set<double>(out.at(index), blocks.get(there));
+        });
+        ASSERT_TRUE(blocks.elements == padding.elements) << what << ": padding was written";
+      }
+      const bool sums_columns = of_weight && c.channels == 1;
       if (!sums_columns) {
         ASSERT_TRUE(out.elements == wanted.elements) << what;
         return;
@@ -269,41 +286,64 @@ class ConvolutionTest : public testing::Test {
     check(
         "forward", c.out(),
         [&](const View& out, const TakeMemory& take) {
-          return convolution.forward(given(image), given(weight), bias_of(bias), out, take);
+          return convolution.forward(given(image_given), given(weight), bias_of(bias), out, take);
         },
         [&](Tensor& out) { forward<T>(c, image, weight, biased ? &bias : nullptr, out); });
     check(
         "image gradient", c.image(),
         [&](const View& out, const TakeMemory& take) {
-          return convolution.image_gradient(given(gradient), given(weight), out, take);
+          return convolution.image_gradient(given(gradient_given), given(weight), out, take);
         },
         [&](Tensor& out) { image_gradient<T>(c, gradient, weight, nullptr, out); });
     check(
         "weight gradient", c.weight(),
         [&](const View& out, const TakeMemory& take) {
-          return convolution.weight_gradient(given(gradient), given(image), out, take);
+          return convolution.weight_gradient(given(gradient_given), given(image_given), out, take);
         },
         [&](Tensor& out) { weight_gradient<T>(c, gradient, image, out); });
     check(
         "transposed forward", c.image(),
         [&](const View& out, const TakeMemory& take) {
-          return transposed.forward(given(gradient), given(weight), bias_of(other), out, take);
+          return transposed.forward(given(gradient_given), given(weight), bias_of(other), out, take);
         },
         [&](Tensor& out) { image_gradient<T>(c, gradient, weight, biased ? &other : nullptr, out); });
     check(
         "transposed image gradient", c.out(),
         [&](const View& out, const TakeMemory& take) {
-          return transposed.image_gradient(given(image), given(weight), out, take);
+          return transposed.image_gradient(given(image_given), given(weight), out, take);
         },
         [&](Tensor& out) { forward<T>(c, image, weight, nullptr, out); });
     check(
         "transposed weight gradient", c.weight(),
         [&](const View& out, const TakeMemory& take) {
-          return transposed.weight_gradient(given(image), given(gradient), out, take);
+          return transposed.weight_gradient(given(image_given), given(gradient_given), out, take);
         },
         [&](Tensor& out) { weight_gradient<T>(c, gradient, image, out); });
   }
 
+  /// Where the element of an image is in blocks.
+  Sizes in_block(Sizes index) const {
+    index.push_back(index[1] % block_);
+    index[1] /= block_;
+    return index;
+  }
+  /// An image as calls have it: itself, or in blocks whose padding is NaN.
+  Tensor as_given(const Tensor& image) {
+    if (block_ == 0) return image;
+    Sizes sizes = image.view.sizes;
+    sizes[1] = (sizes[1] + block_ - 1) / block_;
+    std::vector<size_t> of_blocks = order(sizes.size());
+    of_blocks.push_back(sizes.size());
+    sizes.push_back(block_);
+    Tensor made(image.view.dtype, sizes, of_blocks);
+    for (size_t i = 0; i < made.elements.count(); ++i) made.elements.set<double>(i, NAN);
+    for_each(image.view.sizes, [&](const Sizes& index) {
+      made.elements.set<double>(made.at(in_block(index)), image.get(index));
+    });
+    return made;
+  }
+
+  int64_t block_ = 0;  ///< channels of a block; 0: images are plain
   const uint64_t seed_ = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   Random random_{seed_};
   std::vector<Elements> memory_;
@@ -341,6 +381,30 @@ TEST_F(ConvolutionTest, IsTheSumInTheOrderOfTheContract) {
     }
 }
 
+TEST_F(ConvolutionTest, IsTheSameSumInBlocks) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  const Case cases[] = {
+      {kF32, 2, 1, 3, 5, {9, 11}, {3, 3}, {{1, 1}, {1, 1}, {1, 1}}},
+      {kF32, 1, 1, 40, 13, {7, 7}, {3, 3}, {{1, 1}, {1, 1}, {1, 1}}},
+      {kF32, 3, 1, 33, 70, {5, 6}, {1, 1}, {{1, 1}, {0, 0}, {1, 1}}},
+      {kF32, 2, 1, 300, 4, {4, 5}, {1, 1}, {{2, 2}, {0, 0}, {1, 1}}},
+      {kF32, 2, 1, 5, 6, {17, 20}, {3, 2}, {{2, 3}, {1, 0}, {2, 3}}},
+      {kF32, 1, 1, 2, 3, {2, 3}, {5, 5}, {{1, 1}, {2, 2}, {1, 1}}},
+      {kF32, 1, 1, 3, 18, {5, 6, 7}, {2, 3, 2}, {{2, 1, 2}, {1, 1, 0}, {1, 2, 1}}},
+      {kF32, 0, 1, 3, 4, {5, 6}, {3, 3}, {{1, 1}, {1, 1}, {1, 1}}},
+      {kF32, 1, 1, 20, 200, {20, 20}, {3, 3}, {{1, 1}, {1, 1}, {1, 1}}},
+      {DType::kF64, 2, 1, 35, 9, {6, 5}, {3, 3}, {{2, 1}, {1, 1}, {1, 1}}},
+      {DType::kF16, 2, 1, 17, 9, {6, 9}, {3, 3}, {{1, 2}, {1, 1}, {1, 1}}},
+      {DType::kBF16, 1, 1, 9, 20, {8, 10}, {3, 1}, {{1, 1}, {1, 0}, {1, 1}}},
+  };
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    block_ = i == 1 ? 3 : 16;
+    SCOPED_TRACE(concat("case ", i, ", blocks of ", block_));
+    compare(cases[i]);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(ConvolutionTest, IsRightOfAnySizes) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   const auto below = [&](int64_t most) {
@@ -376,6 +440,8 @@ TEST_F(ConvolutionTest, MachineCodeDoesWhatTheInterpreterDoes) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   for (const DType dtype : {kF32, DType::kF16})
     compare({dtype, 2, 2, 3, 7, {6, 9}, {3, 3}, {{1, 2}, {1, 1}, {1, 1}}}, true);
+  block_ = 4;
+  compare({kF32, 2, 1, 6, 7, {6, 9}, {3, 3}, {{1, 2}, {1, 1}, {1, 1}}}, true);
 }
 
 TEST_F(ConvolutionTest, AnImageDoesNotDependOnTheOthers) {
