@@ -64,6 +64,37 @@ def test_a_view_arrives_on_the_host_as_it_is_seen(view, dtype):
     assert torch.equal(view(x.npu()).cpu(), view(x))
 
 
+OF_ONE_OR_NONE = {
+    "channels last, one channel": lambda: torch.ones(2, 1, 4, 4).to(memory_format=torch.channels_last),
+    "channels last, one position": lambda: torch.ones(2, 8, 1, 1).to(memory_format=torch.channels_last),
+    "channels last, one image": lambda: torch.ones(1, 8, 3, 3).to(memory_format=torch.channels_last),
+    "a stride that does not count": lambda: torch.empty_strided((2, 1, 3), (3, 100, 1)).fill_(1),
+    "one element": lambda: torch.ones(1, 1),
+    "a column": lambda: torch.ones(4, 6)[:, :1],
+    "no columns": lambda: torch.ones(17, 6)[:, :0],
+    "no rows": lambda: torch.ones(6, 17)[:0],
+    "no rows, transposed": lambda: torch.ones(17, 6)[:0].t(),
+    "no channels": lambda: torch.ones(2, 0, 3, 3),
+}
+BESIDE = {
+    "a number": lambda t: t * 2,
+    "a scalar on the host": lambda t: t + torch.tensor(2.0),
+    "a scalar": lambda t: torch.full((), 2.0, device=t.device) - t,
+    "itself": lambda t: t * t,
+    "nothing": lambda t: t.exp(),
+    "a comparison": lambda t: t > 0.5,
+}
+
+
+@pytest.mark.parametrize("other", BESIDE)
+@pytest.mark.parametrize("kind", OF_ONE_OR_NONE)
+def test_dimensions_of_one_or_no_element_lie_as_on_the_cpu(kind, other):
+    x = OF_ONE_OR_NONE[kind]()
+    ours = torch.empty_strided(x.size(), x.stride(), device="npu").copy_(x)
+    cpu, npu = BESIDE[other](x), BESIDE[other](ours)
+    assert npu.stride() == cpu.stride() and torch.equal(npu.cpu(), cpu)
+
+
 def scattered(x, index):
     return torch.zeros(3, 3, device=x.device).scatter_add_(0, index.view(-1, 1).expand(4, 3), x)
 

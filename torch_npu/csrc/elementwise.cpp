@@ -125,10 +125,25 @@ void build(at::TensorIterator& iterator, const Elementwise& op, const Elementwis
   iterator.build(config);
 }
 
+/// Whether TensorIterator, which orders dimensions by their strides, gives a new result the strides of a
+/// tensor whose elements lie side by side: where they are contiguous, or no two of them tie.
+bool keeps_strides(const Tensor& tensor) {
+  bool contiguous = true, distinct = true;
+  int64_t elements = 1;
+  for (int64_t d = tensor.dim(); d-- > 0;) {
+    contiguous &= tensor.stride(d) == elements;
+    distinct &= tensor.size(d) > 1;
+    elements *= tensor.size(d);
+  }
+  return elements != 0 && (contiguous || distinct);
+}
+
 /// The first tensor with dimensions, where all others have its sizes and strides and its elements lie side by
-/// side; nothing where they do not, or where a result has a part of an operand's memory.
+/// side; nothing where they do not, where a result has a part of an operand's memory, or where a new result
+/// would lie otherwise.
 const Tensor* alike(const ElementwisePlan::Arguments& arguments, c10::Device device) {
   const Tensor* first = nullptr;
+  bool has_element = false;
   const auto is_alike = [&](const ElementwisePlan::Operand& tensor) {
     if (first == nullptr) first = &*tensor;
     return tensor->sizes() == first->sizes() && tensor->strides() == first->strides() &&
@@ -137,9 +152,14 @@ const Tensor* alike(const ElementwisePlan::Arguments& arguments, c10::Device dev
   const auto is_element = [&](const ElementwisePlan::Operand& tensor) {
     return tensor->dim() == 0 && (tensor->is_cpu() || tensor->device() == device);
   };
-  for (const auto& operand : arguments.operands)
-    if (!is_element(operand) && !is_alike(operand)) return nullptr;
+  for (const auto& operand : arguments.operands) {
+    if (is_element(operand))
+      has_element = true;
+    else if (!is_alike(operand))
+      return nullptr;
+  }
   if (first == nullptr || !first->is_non_overlapping_and_dense()) return nullptr;
+  if (has_element && arguments.results.empty() && !keeps_strides(*first)) return nullptr;
   for (const auto& result : arguments.results) {
     if (!is_alike(result)) return nullptr;
     for (const auto& operand : arguments.operands) {
