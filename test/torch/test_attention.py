@@ -135,3 +135,12 @@ def test_a_query_that_a_mask_hides_all_keys_from_gives_zeros():
     assert ours[0][0, 0, 2].eq(0).all() and ours[1][0, 0, 2].eq(0).all()
     for a, b in zip(ours, cpu, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_a_result_that_nothing_uses_gives_no_gradient():
+    """As gradcheck asks: the gradient that comes is no tensor."""
+    unused = torch._C._functions.UndefinedGrad()
+    for device in ("cpu", "npu"):
+        leaves = [x.to(device).requires_grad_() for x in made(torch.float32, [(1, 2, 5, 8)] * 3)]
+        out = unused(F.scaled_dot_product_attention(*leaves))
+        assert torch.autograd.grad(out.sum(), leaves, allow_unused=True) == (None,) * 3

@@ -161,6 +161,7 @@ Results attention_backward(Arguments arguments, OpCounter& counter) {
                &key = arguments[2].toTensor(), &value = arguments[3].toTensor(),
                &out = arguments[6].toTensor(), &log_sum_exp = arguments[7].toTensor();
   const auto wanted = arguments[5].toBoolList();
+  if (!grad.defined()) return {{Tensor(), Tensor(), Tensor(), Tensor()}};  // the result was not used
   const Tensor bias = tensor_or_none(arguments[4]);
   if (!takes(query, key, value, bias)) return std::nullopt;
   Attention of = attention_of(query, key, value, bias, arguments[13].toBool(), arguments[16]);
