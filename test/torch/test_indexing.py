@@ -87,3 +87,22 @@ def test_what_does_not_fit_raises_and_leaves_the_device_usable(name):
         function(x, index.npu())
     assert ours.type is expected.type and str(ours.value) == str(expected.value)
     assert torch.equal(x.cpu(), torch.zeros(1, 5, 3)) and (x + 1).sum().item() == 15
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: torch.index_select(x, 0, i, out=x.new_empty(2, 0)),
+        lambda x, i: torch.nn.functional.embedding(i, x),
+    ],
+    ids=["index_select", "out", "embedding"],
+)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_an_index_beyond_the_end_is_refused_where_nothing_is_selected(rows, function):
+    index = torch.tensor([7, 1])
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        function(torch.zeros(rows, 0), index)
+    with pytest.raises((RuntimeError, IndexError)) as ours:
+        function(torch.zeros(rows, 0, device="npu"), index.npu())
+    assert ours.type is expected.type and str(ours.value) == str(expected.value)

@@ -42,6 +42,11 @@ bool are_indices(const Tensor& index, const Tensor& of) {
          index.device() == of.device();
 }
 
+/// No kernel looks at such indices, and PyTorch refuses some.
+bool selects_of_nothing(const Tensor& index, const Tensor& from) {
+  return from.numel() == 0 && index.numel() != 0;
+}
+
 /// Whether each of `sizes` but that of `dim` is at most the tensor's.
 bool fits(at::IntArrayRef sizes, const Tensor& tensor, std::optional<int64_t> dim = std::nullopt) {
   if (static_cast<int64_t>(sizes.size()) != tensor.dim()) return false;
@@ -79,6 +84,7 @@ Results selected(const Tensor& self, int64_t dim, const Tensor& index, const Ten
   static const IndexingOp& op = anynpu::ops::indexing_op("IndexSelect");
   if (!are_indices(index, self) || index.dim() > 1 || self.dim() == 0 || !moves(self)) return std::nullopt;
   dim = at::maybe_wrap_dim(dim, self.dim());
+  if (selects_of_nothing(index, self)) return std::nullopt;
   c10::SmallVector<int64_t, 6> sizes(self.sizes().begin(), self.sizes().end());
   sizes[static_cast<size_t>(dim)] = index.numel();
   const auto result = result_of(out, sizes, self, {self, index});
@@ -160,7 +166,7 @@ Results embedding(Arguments arguments, OpCounter& counter) {
   static const IndexingOp& op = anynpu::ops::indexing_op("Embedding");
   const Tensor &weight = arguments[0].toTensor(), &indices = arguments[1].toTensor();
   if (weight.dim() != 2 || !are_indices(indices, weight) || !moves(weight) ||
-      (weight.size(0) == 0 && indices.numel() != 0))
+      selects_of_nothing(indices, weight))
     return std::nullopt;
   std::vector<int64_t> sizes(indices.sizes().begin(), indices.sizes().end());
   sizes.push_back(weight.size(1));
