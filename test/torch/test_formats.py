@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from formats import DTYPES, EACH, NC1HWC0, NZ, conversions, formatted, random
+from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedOperatorException
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_npu
 from torch_npu import Format
@@ -85,6 +87,29 @@ def test_gradients_go_through_casts():
     x = random((2, 20, 3, 4)).npu().requires_grad_()
     cast(cast(x, NC1HWC0) * 3, Format.NCHW).sum().backward()
     assert torch.equal(x.grad.cpu(), torch.full(x.shape, 3.0))
+
+
+def test_modes_of_dispatch_see_casts():
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            seen.append(function)
+            return function(*arguments, **(options or {}))
+
+    for x in (random((2, 20, 3, 4)).npu(), random((2, 20, 3, 4)).npu().requires_grad_()):
+        with Watch():
+            ours = cast(x, NC1HWC0)
+        assert torch.ops.npu.npu_format_cast.default in seen and torch.equal(ours.cpu(), x.detach().cpu())
+        seen.clear()
+
+
+def test_fake_tensors_are_not_cast():
+    with FakeTensorMode():
+        x = torch.empty(2, 20, 3, 4, device="npu")
+        for format in (NC1HWC0, Format.NCHW, Format.ND):
+            with pytest.raises(UnsupportedOperatorException, match="npu_format_cast"):
+                torch.ops.npu.npu_format_cast(x, int(format))
 
 
 def test_empty_with_format():

@@ -1,5 +1,6 @@
 // torch_npu's operators of formats.
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -67,11 +68,19 @@ Tensor& npu_format_cast_(Tensor& self, int64_t number) {
   return self;
 }
 
+/// The operator by its name, so that what stands before kernels (modes, fake tensors, tracers) sees it.
+Tensor call_npu_format_cast(const Tensor& self, int64_t number) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("npu::npu_format_cast", "")
+                             .typed<Tensor(const Tensor&, int64_t)>();
+  return op.call(self, number);
+}
+
 /// As the gradient comes: what computes it decides on its format.
 struct FormatCast : torch::autograd::Function<FormatCast> {
   static Tensor forward(torch::autograd::AutogradContext*, const Tensor& self, int64_t number) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    return npu_format_cast(self, number);
+    return call_npu_format_cast(self, number);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
                                                  const torch::autograd::variable_list& gradients) {
