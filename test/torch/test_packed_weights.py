@@ -300,6 +300,24 @@ def test_the_option_bounds_packs(fresh_python):
         assert int(fresh_python(program, env={"ANYNPU_PACKED_WEIGHTS": limit}).stdout) == wanted
 
 
+def test_a_bad_bound_is_named_by_each_product(fresh_python):
+    program = textwrap.dedent("""
+        import torch, torch_npu
+        x = torch.ones(200, 200, device="npu")
+        for _ in range(2):
+            try:
+                x @ x
+            except RuntimeError as error:
+                print(error)
+    """)
+    message = (
+        "NPU runtime failed: option ANYNPU_PACKED_WEIGHTS: '1.5G' is not an integer of at least 0 "
+        "(suffixes K, M, G, T are accepted)"
+    )
+    result = fresh_python(program, env={"ANYNPU_PACKED_WEIGHTS": "1.5G"})
+    assert result.stdout.splitlines() == [message] * 2
+
+
 def test_training_does_not_pack_what_each_step_writes():
     model, x = torch.nn.Linear(SIZE, SIZE, device="npu"), torch.randn(8, SIZE, device="npu")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

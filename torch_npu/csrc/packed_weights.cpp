@@ -95,14 +95,20 @@ class Waiting {
   std::array<Entry, kWaitingBlocks> entries_;
 };
 
-thread_local bool is_packing = false;  // what this thread allocates now is a pack, for which none has to go
+/// While one lives, what this thread allocates is a pack, for which none has to go.
+struct Packing {
+  Packing() { now = true; }
+  ~Packing() { now = false; }
+  Packing(const Packing&) = delete;
+  static inline thread_local bool now = false;
+};
 
 /// All that is known of weights. Blocks are allocated and freed without its lock, as that may take the GIL.
 class PackedWeights {
  public:
   static PackedWeights& instance() {
     static auto* made = [] {
-      BlockPool::set_relief([] { return !is_packing && drop_packed_weights(); });
+      BlockPool::set_relief([] { return !Packing::now && drop_packed_weights(); });
       return new PackedWeights;  // outlives every thread
     }();
     return *made;
@@ -192,19 +198,15 @@ class PackedWeights {
     const int64_t bytes = view.span();
     const MemoryBudget& budget = MemoryBudget::instance();
     if (static_cast<int64_t>(budget.total() - budget.committed()) < bytes) return nullptr;
-    if (bytes_.fetch_add(bytes) + bytes > limit()) {
-      bytes_.fetch_sub(bytes);
-      return nullptr;
-    }
+    const bool fits = bytes_.fetch_add(bytes) + bytes <= limit();
+    const std::shared_ptr<void> counted(nullptr, [this, bytes](void*) { bytes_.fetch_sub(bytes); });
+    if (!fits) return nullptr;
     auto memory = allocate(bytes, stream);
     if (!memory) return nullptr;
     view.data = memory->get();
     const std::shared_ptr<PackedWeight> packed(
         new PackedWeight{std::move(view), std::move(*memory), stream.id()},
-        [this, bytes](PackedWeight* gone) {
-          delete gone;
-          bytes_.fetch_sub(bytes);
-        });
+        [counted](PackedWeight* gone) { delete gone; });
     launch_kernel(stream, npu_call([&] { return pack_right(right, packed->view); }), packed->is_made);
     made_.fetch_add(1, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
@@ -216,19 +218,16 @@ class PackedWeights {
   }
 
   /// Nothing where there is no memory for it.
-  std::optional<c10::DataPtr> allocate(int64_t bytes, const anynpu::Stream& stream) {
+  static std::optional<c10::DataPtr> allocate(int64_t bytes, const anynpu::Stream& stream) {
+    const Packing packing;
     const auto device = static_cast<c10::DeviceIndex>(stream.device());
     AllocationContext context = allocation_context(device);
     context.group = 0;  // the pack outlives the scope that chose a group
-    is_packing = true;
-    std::optional<c10::DataPtr> memory;
     try {
-      memory = own_block(allocate_block(device, static_cast<size_t>(bytes), stream.id(), context), device);
+      return own_block(allocate_block(device, static_cast<size_t>(bytes), stream.id(), context), device);
     } catch (const c10::OutOfMemoryError&) {
-      bytes_.fetch_sub(bytes);
+      return std::nullopt;
     }
-    is_packing = false;
-    return memory;
   }
 
   std::mutex mutex_;
@@ -242,14 +241,16 @@ class PackedWeights {
 
 std::shared_ptr<const PackedWeight> packed_weight(const at::Tensor& right, int64_t rows,
                                                   anynpu::Stream& stream) {
-  const c10::DataPtr& data = right.storage().data_ptr();
-  if (!owns_block(data) || data.get_context() == nullptr || limit() == 0) return nullptr;
-  const auto dtype = *dtype_of(right.scalar_type());
-  if (!anynpu::ops::profits_from_packing(dtype, rows, right.size(1), right.size(0))) return nullptr;
-  View view = view_of(right);
-  view.sizes.insert(view.sizes.begin(), 1);
-  view.strides.insert(view.strides.begin(), 0);
-  return PackedWeights::instance().find(static_cast<const Block*>(data.get_context()), view, stream);
+  return npu_call([&]() -> std::shared_ptr<const PackedWeight> {
+    const c10::DataPtr& data = right.storage().data_ptr();
+    if (!owns_block(data) || data.get_context() == nullptr || limit() == 0) return nullptr;
+    const auto dtype = *dtype_of(right.scalar_type());
+    if (!anynpu::ops::profits_from_packing(dtype, rows, right.size(1), right.size(0))) return nullptr;
+    View view = view_of(right);
+    view.sizes.insert(view.sizes.begin(), 1);
+    view.strides.insert(view.strides.begin(), 0);
+    return PackedWeights::instance().find(static_cast<const Block*>(data.get_context()), view, stream);
+  });
 }
 
 bool drop_packed_weights() { return PackedWeights::instance().drop_all(); }
