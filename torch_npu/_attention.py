@@ -107,6 +107,7 @@ def _differentiate(ctx, grad, *_):
             softmax_max=maximum,
             softmax_sum=total,
             attention_in=out,
+            needs_dpse=pse is not None and pse.requires_grad,
             **ctx.options,
         )
         found |= zip(("query", "key", "value", "pse"), gradients, strict=True)
@@ -117,7 +118,8 @@ def npu_fusion_attention_grad(query, key, value, dy, head_num, input_layout, **o
     """The gradients of npu_fusion_attention to query, key, value and pse (None without it).
 
     ``options`` are those of npu_fusion_attention, of which the scale is called scale_value; softmax_max,
-    softmax_sum and attention_in, which it returned; and seed, offset and numels, which it returned too.
+    softmax_sum and attention_in, which it returned; seed, offset and numels, which it returned too; and
+    needs_dpse, without which None comes for pse.
     """
     return torch.ops.npu.npu_fusion_attention_grad(query, key, value, dy, head_num, input_layout, **options)
 

@@ -332,3 +332,45 @@ def test_a_padding_mask_is_not_supported():
     q, k, v = (x.npu() for x in inputs())
     with pytest.raises(NotImplementedError, match="padding_mask is given; only None is supported"):
         torch_npu.npu_fusion_attention(q, k, v, HEADS, "BNSD", padding_mask=q)
+
+
+@pytest.mark.parametrize("shape", [(BATCH, HEADS, 1, 1), (1, HEADS, QUERIES, KEYS)], ids=str)
+def test_position_scores_that_need_no_gradient_may_be_any(shape):
+    """Their own gradient is not supported, for prefixes or of one number for all keys."""
+    q, k, v = inputs()
+    pse = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    prefix = [3, 6]
+    mask = torch.zeros(3072, 2048, dtype=torch.bool, device="npu")
+    options = {"sparse_mode": 6, "prefix": prefix, "atten_mask": mask, "scale": SCALE}
+    places = ([x.npu() for x in (q, k, v)], q.npu(), HEADS, "BNSD")
+    results, gradients = differentiated(*places, pse=pse.npu(), **options)
+    seen = ~hidden_right_of(KEYS - QUERIES) | (torch.arange(KEYS) < torch.tensor(prefix)[:, None, None, None])
+    theirs = [x.clone().requires_grad_() for x in (q, k, v)]
+    added = torch.where(seen, SCALE * pse, -torch.inf)
+    wanted = F.scaled_dot_product_attention(*theirs, added, enable_gqa=True)
+    wanted.backward(q)
+    torch.testing.assert_close(results[0].cpu(), wanted.detach())
+    for got, leaf in zip(gradients, theirs, strict=True):
+        torch.testing.assert_close(got.cpu(), leaf.grad)
+    with pytest.raises(RuntimeError, match="dpse"):
+        differentiated(*places, pse=pse.npu().requires_grad_(), **options)
+
+
+@pytest.mark.parametrize("mode", [0, 4])
+def test_distances_have_no_limit(mode):
+    q, k, v = inputs()
+    mask = triangle() if mode == 4 else nothing()
+    most, least = 2**63 - 1, -(2**63)
+    for before, after, all_seen in ((most, most, True), (least, most, False), (most, least, False)):
+        out, *_ = attend(q, k, v, sparse_mode=mode, pre_tockens=before, next_tockens=after, atten_mask=mask)
+        torch.testing.assert_close(out.cpu(), expected(q, k, v) if all_seen else torch.zeros(out.shape))
+
+
+def test_gradients_of_gradients_are_refused():
+    q, k, v = (x.npu().requires_grad_() for x in inputs())
+    out, *_ = torch_npu.npu_fusion_attention(q, k, v, HEADS, "BNSD")
+    (gradient,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    with pytest.raises(
+        RuntimeError, match="derivative for npu::npu_fusion_attention_grad is not implemented"
+    ):
+        gradient.sum().backward()

@@ -80,6 +80,17 @@ def test_a_sequence_has_the_same_bits_in_any_company():
         assert torch.equal(got[places[j]], wanted)
 
 
+def test_windows_have_no_limit():
+    tensors, positions = packed(((4, 1), (3, 8)))
+    most = 2**63 - 1
+    for wide, open_window in (((most, most), (-1, -1)), ((most, 0), (-1, 0))):
+        (out, lse, gradients), (wanted, *others) = (
+            attend(tensors, positions, window_size=window) for window in (wide, open_window)
+        )
+        assert torch.equal(out, wanted) and torch.equal(lse, others[0])
+        assert all(torch.equal(a, b) for a, b in zip(gradients, others[1], strict=True))
+
+
 def test_only_used_keys_are_seen():
     tensors, positions = packed(((3, 8), (2, 9)))
     q, k, v = (x.npu() for x in tensors[:3])

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -143,7 +144,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> fusion_attention_grad(
     double keep_prob, int64_t pre_tockens, int64_t next_tockens, int64_t /*inner_precise*/, int64_t seed,
     int64_t offset, int64_t /*numels*/, at::OptionalIntArrayRef prefix,
     at::OptionalIntArrayRef actual_seq_qlen, at::OptionalIntArrayRef actual_seq_kvlen, int64_t sparse_mode,
-    bool /*gen_mask_parallel*/, bool /*sync*/, c10::string_view softmax_layout) {
+    bool /*gen_mask_parallel*/, bool /*sync*/, c10::string_view softmax_layout, bool needs_dpse) {
   static OpCounter& counter = op_counter(std::string("npu::") + kBackward);
   const Call given = {kBackward,        query,       key,           value,      head_num,
                       input_layout,     pse,         padding_mask,  atten_mask, scale_value,
@@ -162,7 +163,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> fusion_attention_grad(
     return at::empty_like(tensor, at::MemoryFormat::Contiguous);
   };
   const Tensor of_query = gradient_like(query), of_key = gradient_like(key), of_value = gradient_like(value),
-               of_pse = is_there(pse) ? gradient_like(*pse) : Tensor();
+               of_pse = is_there(pse) && needs_dpse ? gradient_like(*pse) : Tensor();
   anynpu::ops::FlashAttentionBackward call = {.of = of,
                                               .out = view_of(given, "attention_in", *attention_in),
                                               .grad_out = view_of(given, "dy", dy),
@@ -192,13 +193,17 @@ TORCH_LIBRARY_FRAGMENT(npu, m) {
       "Tensor? attention_in=None, float scale_value=1., float keep_prob=1., int pre_tockens=2147483647, "
       "int next_tockens=2147483647, int inner_precise=0, int seed=0, int offset=0, int numels=0, "
       "int[]? prefix=None, int[]? actual_seq_qlen=None, int[]? actual_seq_kvlen=None, int sparse_mode=0, "
-      "bool gen_mask_parallel=True, bool sync=False, str softmax_layout=\"\") -> (Tensor, Tensor, Tensor, "
-      "Tensor)");
+      "bool gen_mask_parallel=True, bool sync=False, str softmax_layout=\"\", bool needs_dpse=True) -> "
+      "(Tensor, Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(npu, PrivateUse1, m) {
   m.impl(kForward, fusion_attention);
   m.impl(kBackward, fusion_attention_grad);
+}
+
+TORCH_LIBRARY_IMPL(npu, AutogradPrivateUse1, m) {
+  m.impl(kBackward, torch::autograd::autogradNotImplementedFallback());
 }
 
 }  // namespace

@@ -120,8 +120,8 @@ Sequences sequences_of(const Call& call, const OptionalTensor& used_keys) {
                     part_of(call.value, made.keys[i])};
     of.scale = call.scale.value_or(1 / std::sqrt(width));
     const int64_t shift = made.keys[i].count - made.queries[i].count;  // windows count from the last token
-    if (left >= 0) of.band.least = shift - left;
-    if (right >= 0) of.band.most = shift + right;
+    if (left >= 0 && left < Band::kNoLimit) of.band.least = shift - left;
+    if (right >= 0 && right < Band::kNoLimit) of.band.most = shift + right;
     made.calls.push_back(std::move(of));
   }
   return made;

@@ -195,9 +195,10 @@ Band from_the_last(const Band& band, const Sequence& sequence) {
 }
 
 Band band_of(const FlashAttention& of, const Sequence& sequence, bool is_first, bool is_last) {
+  constexpr int64_t kAny = FlashAttention::kAnyDistance;
   Band distances;
-  if (of.before < FlashAttention::kAnyDistance) distances.least = -of.before;
-  if (of.after < FlashAttention::kAnyDistance) distances.most = of.after;
+  if (of.before < kAny) distances.least = -std::max(of.before, -kAny);
+  if (of.after < kAny) distances.most = std::max(of.after, -kAny);
   switch (of.mode) {
     case 0:
       return of.mask ? distances : Band();
