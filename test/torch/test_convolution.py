@@ -20,6 +20,7 @@ CASES = {
     "grouped": ((2, 12, 9, 9), (18, 4, 3, 3), {"groups": 3, "padding": 1}),
     "depthwise": ((2, 13, 10, 9), (13, 1, 3, 3), {"groups": 13, "padding": 1}),
     "strided depthwise": ((2, 8, 11, 10), (8, 1, 5, 5), {"groups": 8, "padding": 2, "stride": 2}),
+    "1x1 depthwise": ((3, 8, 7, 7), (24, 1, 1, 1), {"groups": 8}),
     "depthwise with a multiplier": ((2, 6, 8, 8), (12, 1, 3, 3), {"groups": 6}),
     "window beyond the image": ((1, 3, 2, 3), (4, 3, 5, 5), {"padding": 2}),
     "many channels": ((1, 300, 5, 5), (20, 300, 3, 3), {"padding": 1}),
@@ -106,14 +107,18 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", ["channels last", "gaps", "turned"])
 @pytest.mark.parametrize(
-    "case", ["3x3", "1x1", "strided 1x1", "7x7 of an image", "grouped", "strided depthwise"]
+    "case",
+    ["3x3", "1x1", "strided 1x1", "7x7 of an image", "grouped", "strided depthwise", "1x1 depthwise"],
 )
 def test_strides_do_not_matter(case, layout):
     shapes, options = CASES[case][:2], CASES[case][2]
     check(F.conv2d, shapes, options, torch.float32, LAYOUTS[layout])
-    x, weight = (torch.randn(shape).npu() for shape in shapes)
-    plain = F.conv2d(x, weight, **options)
-    assert torch.equal(plain, F.conv2d(LAYOUTS[layout](x), LAYOUTS[layout](weight), **options))
+    tensors = [torch.randn(shape).npu() for shape in shapes]
+    gradient = torch.randn_like(F.conv2d(*tensors, **options))
+    plain = results(F.conv2d, tensors, gradient, **options)
+    of_layout = [LAYOUTS[layout](tensor) for tensor in (*tensors, gradient)]
+    others = results(F.conv2d, of_layout[:2], of_layout[2], **options)
+    assert all(torch.equal(a, b) for a, b in zip(plain, others, strict=True))
 
 
 def test_an_image_does_not_depend_on_the_others():

@@ -111,6 +111,10 @@ CONVOLUTIONS = {
     "many outputs": ((1, 16, 5, 5), 430, 2, {}),
     "dilated": ((2, 16, 13, 12), 16, 3, {"dilation": (2, 3), "padding": 2, "stride": (2, 1)}),
     "with gaps": ((1, 16, 9, 9), 16, 2, {"stride": 3}),
+    "one channel": ((3, 1, 9, 8), 37, 3, {"padding": 1, "stride": 2}),
+    "one channel, 1x1": ((3, 1, 7, 7), 33, 1, {}),
+    "one channel, many taps": ((2, 1, 12, 12), 20, 9, {}),
+    "one output": ((2, 21, 6, 5), 1, 3, {}),
 }
 
 

@@ -294,6 +294,37 @@ std::vector<Launch> to_image_in_blocks(const Convolution& convolution, const Ten
   return launches;
 }
 
+/// A block, of so many channels, as a group of a grouped image.
+View block_of(const View& blocks, int64_t number, int64_t channels) {
+  const auto &sizes = blocks.sizes, &strides = blocks.strides;
+  const View made = {blocks.dtype,
+                     blocks.data,
+                     {1, sizes[0], channels, sizes[2], sizes[3], sizes[4]},
+                     {strides[1], strides[0], strides[5], strides[2], strides[3], strides[4]}};
+  return shifted(made, 0, number);
+}
+
+std::vector<Launch> weight_gradient_in_blocks(const Tensors& tensors, const Windows& windows) {
+  std::vector<Launch> launches;
+  const int64_t outputs = tensors.weight.sizes[0], channels = tensors.weight.sizes[1],
+                block = tensors.out.sizes.back();
+  View weight = tensors.weight;
+  weight.sizes.insert(weight.sizes.begin(), 1);
+  weight.strides.insert(weight.strides.begin(), 0);
+  const View image = block_of(tensors.image, 0, std::min(channels, block));
+  if (!has_depthwise_kernel(image, weight, windows)) {
+    prepare(BlockCorrelation{tensors.image, windows, tensors.out, tensors.weight}, launches);
+    return launches;
+  }
+  for (int64_t first = 0; first < outputs; first += block) {
+    View part = shifted(weight, 1, first);
+    part.sizes[1] = std::min(block, outputs - first);
+    prepare(DepthwiseCorrelation{image, block_of(tensors.out, first / block, part.sizes[1]), part, windows},
+            launches);
+  }
+  return launches;
+}
+
 }  // namespace
 
 std::vector<Launch> Convolution::forward(const View& image, const View& weight,
@@ -327,23 +358,20 @@ std::vector<Launch> Convolution::weight_gradient(const View& gradient, const Vie
   if (is_in_blocks(image, out)) {
     const Tensors tensors =
         transposed ? in_blocks(*this, gradient, out, image) : in_blocks(*this, image, out, gradient);
-    std::vector<Launch> launches;
-    prepare(BlockCorrelation{tensors.image, windows_of(*this, tensors.out, tensors.weight, 2), tensors.out,
-                             tensors.weight},
-            launches);
-    return launches;
+    return weight_gradient_in_blocks(tensors, windows_of(*this, tensors.out, tensors.weight, 2));
   }
   const Tensors tensors =
       transposed ? grouped(*this, gradient, out, image) : grouped(*this, image, out, gradient);
   std::vector<Launch> launches;
   if (tensors.weight.elements() == 0) return launches;
   const Windows windows = windows_of(*this, tensors);
-  if (const auto matrices = matrices_of(tensors.image, {tensors.weight, tensors.out, windows}))
-    return prepare(GemmCall{turned(matrices->out), matrices->image, matrices->weight}, take);
+  // Before what depends on layouts, as the order of its sums is its own.
   if (has_depthwise_kernel(tensors.image, tensors.weight, windows)) {
     prepare(DepthwiseCorrelation{tensors.image, tensors.out, tensors.weight, windows}, launches);
     return launches;
   }
+  if (const auto matrices = matrices_of(tensors.image, {tensors.weight, tensors.out, windows}))
+    return prepare(GemmCall{turned(matrices->out), matrices->image, matrices->weight}, take);
   const auto patches =
       patches_of(tensors.image, std::span(&windows, 1), sum_type(tensors.image.dtype), take, launches);
   prepare(PatchCorrelation{patches[0], tensors.out, tensors.weight}, take, launches);
