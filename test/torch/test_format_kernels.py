@@ -1,6 +1,7 @@
 """Kernels that compute with blocks: results are in the format, with the bits of plain memory."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -35,6 +36,13 @@ def test_elements_are_computed_in_blocks(op, format, shape, dtype):
     assert conversions() == torch_npu.fallback_stats()["fallbacks"] == 0
     assert torch_npu.get_npu_format(got) == format
     assert torch.equal(got.cpu(), ELEMENTWISE[op](x.npu()).cpu())
+
+
+def test_a_result_without_dimensions_is_refused_by_the_sizes_that_the_operand_shows():
+    x = formatted(random((2, 20, 3, 3)))
+    with pytest.raises(RuntimeError, match=re.escape("the broadcast shape [2, 20, 3, 3]")):
+        torch.ones((), device="npu").add_(x)
+    assert torch.equal(x[1, 19, 2, 2].mul(x).cpu(), x.cpu()[1, 19, 2, 2] * x.cpu())
 
 
 POOLS = {

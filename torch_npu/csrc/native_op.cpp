@@ -130,11 +130,12 @@ NativeKernel by_blocks(NativeKernel kernel, const c10::FunctionSchema& schema) {
   for (const c10::Argument& argument : schema.arguments()) written.push_back(is_written(argument));
   return [kernel = std::move(kernel), written](Arguments arguments, OpCounter& counter) -> Results {
     const at::Tensor* first = nullptr;
-    for (const c10::IValue& value : arguments) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const c10::IValue& value = arguments[i];
       if (value.isTensorList() || value.isOptionalTensorList()) return std::nullopt;
       if (!value.isTensor() || !value.toTensor().defined()) continue;
       const at::Tensor& tensor = value.toTensor();
-      if (tensor.dim() == 0 && !is_formatted(tensor)) continue;
+      if (tensor.dim() == 0 && !written[i] && !is_formatted(tensor)) continue;
       if (!is_whole(tensor) || !(tensor.is_floating_point() || tensor.scalar_type() == at::kBool))
         return std::nullopt;
       if (first == nullptr) first = &tensor;
