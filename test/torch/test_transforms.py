@@ -22,6 +22,14 @@ def f(x, w):
     return (x @ w).tanh().sin()
 
 
+attend = F.scaled_dot_product_attention
+
+
+def heads(x):
+    """Two heads of two channels, in a batch of one."""
+    return x.view(1, -1, 2, 2).transpose(1, 2)
+
+
 TRANSFORMS = {
     "vmap": lambda x, w: vmap(f, (0, None))(x, w),
     "vmap over another axis": lambda x, w: vmap(lambda column, w: column * w.sum(), (1, 0), 1)(x, w),
@@ -47,6 +55,18 @@ TRANSFORMS = {
     "linearize": lambda x, w: (lambda out, push: push(w))(*linearize(lambda w: f(x, w), w)),
     "functionalize": lambda x, w: torch.func.functionalize(lambda x: x.clone().add_(1).view(-1)[::2].mul_(2))(
         x
+    ),
+    "vmap of attention": lambda x, w: vmap(attend, (0, None, 1))(
+        heads(x), heads(w.t()), heads(w.t())[:, None]
+    ),
+    "vmap of masked attention": lambda x, w: vmap(
+        lambda q, mask: F.scaled_dot_product_attention(q, q, q, mask), (None, 0)
+    )(heads(x), torch.stack([x @ x.t() < 1, x @ x.t() > -9])),
+    "gradients of attention by sample": lambda x, w: vmap(
+        grad(lambda q, k: attend(q, k, k).square().sum(), argnums=(0, 1)), (0, None)
+    )(torch.stack([heads(x), heads(x * 2)]), heads(w.t())),
+    "gradient of attention": lambda x, w: grad(lambda w: attend(heads(x), heads(w.t()), heads(w.t())).sum())(
+        w
     ),
     "jvp of a layer": lambda x, w: jvp(lambda x: F.layer_norm(x, (4,)).softmax(1), (x,), (x * x,)),
     "forward mode of zeros": lambda x, w: jvp(lambda x: x * torch.zeros_like(x) + w.sum(), (x,), (x,)),

@@ -69,12 +69,24 @@ bool is_served(const Tensor& mask, const Tensor& query, const Tensor& key) {
   return true;
 }
 
+/// Whether a transform of torch.func stands between the call and a tensor. What is below a gradient's
+/// wrapper, vmap perhaps, cannot be told, and of kernels of our own vmap has no rule, nor are there tangents;
+/// of the products that attention is composed of there are both.
+bool is_transformed(const Tensor& tensor) {
+  constexpr c10::DispatchKeySet kWrapped(
+      {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  return tensor.key_set().has_any(kWrapped);
+}
+
 /// Which of PyTorch's paths a call takes, decided by types and sizes alone, so that torch.export and
 /// torch.compile trace it with tensors without memory. What kernels of our own do not serve takes the path
 /// that it takes on the CPU.
 int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask,
                double dropout, bool is_causal, std::optional<double> scale, bool enable_gqa) {
   const bool is_masked = mask && mask->defined();
+  if (is_transformed(query) || is_transformed(key) || is_transformed(value) ||
+      (is_masked && is_transformed(*mask)))
+    return static_cast<int64_t>(at::SDPBackend::math);
   if (at::globalContext().userEnabledOverrideableSDP() && !(is_masked && is_causal) &&
       are_served(query, key, value, enable_gqa) && (!is_masked || is_served(*mask, query, key)))
     return static_cast<int64_t>(at::SDPBackend::overrideable);
