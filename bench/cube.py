@@ -113,26 +113,26 @@ def copy(device, shape, dtype):
     return lambda: out.copy_(weight)
 
 
-def convolution(device, shape, dtype):
+def convolution(device, shape, dtype, channels_last=False):
     """Of tensors as models have them: what formats a device computes in is its own work."""
     import torch
 
-    x, weight, options = of_convolution(device, shape, dtype)
+    x, weight, options = of_convolution(device, shape, dtype, channels_last)
     return lambda: torch.nn.functional.conv2d(x, weight, **options)
 
 
-def convolution_gradients(device, shape, dtype):
+def convolution_gradients(device, shape, dtype, channels_last=False):
     """Those of the images and of the weight."""
     import torch
 
-    x, weight, options = of_convolution(device, shape, dtype)
+    x, weight, options = of_convolution(device, shape, dtype, channels_last)
     gradient = torch.ones_like(torch.nn.functional.conv2d(x, weight, **options))
     stride, padding, groups = options["stride"], options["padding"], options["groups"]
     geometry = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, [True, True, False])
     return lambda: torch.ops.aten.convolution_backward(gradient, x, weight, None, *geometry)
 
 
-def of_convolution(device, shape, dtype):
+def of_convolution(device, shape, dtype, channels_last):
     import torch
 
     (channels, size, outputs, taps, stride, _), is_depthwise = shape, shape in DEPTHWISE
@@ -142,6 +142,8 @@ def of_convolution(device, shape, dtype):
         torch.randn(sizes, generator=make).to(getattr(torch, dtype)).to(device)
         for sizes in ((IMAGES, channels, size, size), (outputs, channels // groups, taps, taps))
     )
+    if channels_last:
+        x = x.to(memory_format=torch.channels_last)
     return x, weight, {"stride": stride, "padding": taps // 2, "groups": groups}
 
 
@@ -408,6 +410,16 @@ CONVOLUTION_PARTS = (
     ("gradients of convolutions of ResNet-50", convolution_gradients, CONVOLUTIONS),
     ("depthwise convolutions of MobileNetV2", convolution, DEPTHWISE),
     ("gradients of depthwise convolutions of MobileNetV2", convolution_gradients, DEPTHWISE),
+    (
+        "depthwise convolutions of MobileNetV2, channels_last",
+        functools.partial(convolution, channels_last=True),
+        DEPTHWISE,
+    ),
+    (
+        "gradients of depthwise convolutions of MobileNetV2, channels_last",
+        functools.partial(convolution_gradients, channels_last=True),
+        DEPTHWISE,
+    ),
 )
 
 

@@ -22,6 +22,12 @@ CASES = {
     "strided depthwise": ((2, 8, 11, 10), (8, 1, 5, 5), {"groups": 8, "padding": 2, "stride": 2}),
     "1x1 depthwise": ((3, 8, 7, 7), (24, 1, 1, 1), {"groups": 8}),
     "depthwise with a multiplier": ((2, 6, 8, 8), (12, 1, 3, 3), {"groups": 6}),
+    "depthwise of one dimension": ((2, 9, 21), (9, 1, 4), {"groups": 9, "padding": 3, "dilation": 2}),
+    "depthwise of three dimensions": (
+        (2, 9, 4, 5, 6),
+        (9, 1, 2, 3, 3),
+        {"groups": 9, "padding": 1, "stride": 2},
+    ),
     "window beyond the image": ((1, 3, 2, 3), (4, 3, 5, 5), {"padding": 2}),
     "many channels": ((1, 300, 5, 5), (20, 300, 3, 3), {"padding": 1}),
     "padding by name": ((2, 3, 9, 9), (4, 3, 5, 3), {"padding": "same"}),
@@ -96,10 +102,12 @@ def test_transposed_convolutions_are_sums_of_products(case, dtype):
     check(*of_rank("conv_transpose", shapes, options), dtype)
 
 
+def with_channels_last(tensor):
+    return tensor.movedim(1, -1).contiguous().movedim(-1, 1) if tensor.dim() > 1 else tensor
+
+
 LAYOUTS = {
-    "channels last": lambda tensor: (
-        tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
-    ),
+    "channels last": with_channels_last,
     "gaps": lambda tensor: torch.stack((tensor, tensor), -1)[..., 0],
     "turned": lambda tensor: tensor.mT.contiguous().mT if tensor.dim() == 4 else tensor,
 }
@@ -108,7 +116,10 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", ["channels last", "gaps", "turned"])
 @pytest.mark.parametrize(
     "case",
-    ["3x3", "1x1", "strided 1x1", "7x7 of an image", "grouped", "strided depthwise", "1x1 depthwise"],
+    [
+        *("3x3", "1x1", "strided 1x1", "7x7 of an image", "grouped", "depthwise", "strided depthwise"),
+        *("1x1 depthwise", "depthwise with a multiplier"),
+    ],
 )
 def test_strides_do_not_matter(case, layout):
     shapes, options = CASES[case][:2], CASES[case][2]
@@ -119,6 +130,35 @@ def test_strides_do_not_matter(case, layout):
     of_layout = [LAYOUTS[layout](tensor) for tensor in (*tensors, gradient)]
     others = results(F.conv2d, of_layout[:2], of_layout[2], **options)
     assert all(torch.equal(a, b) for a, b in zip(plain, others, strict=True))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("case", ["depthwise of one dimension", "depthwise of three dimensions"])
+def test_depthwise_convolutions_of_other_ranks_take_channels_last(case, dtype):
+    shapes, options = CASES[case][:2], CASES[case][2]
+    check(*of_rank("conv", shapes, options), dtype, with_channels_last)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("case", ["depthwise", "strided depthwise", "depthwise with a multiplier"])
+def test_depthwise_gradients_do_not_depend_on_the_layout(case, dtype):
+    (shape, taps, options), make = CASES[case], torch.Generator().manual_seed(5)
+    x, weight = (torch.randn(sizes, generator=make).to(dtype).npu() for sizes in (shape, taps))
+    gradient = torch.randn_like(F.conv2d(x, weight, **options))
+    plain = results(F.conv2d, (x, weight), gradient, **options)
+    for of_result in (
+        gradient,
+        LAYOUTS["channels last"](gradient),
+        gradient[:1, :1, :1, :1].expand_as(gradient),
+    ):
+        expected = (
+            plain
+            if of_result.stride(0)
+            else results(F.conv2d, (x, weight), of_result.contiguous(), **options)
+        )
+        last = results(F.conv2d, (LAYOUTS["channels last"](x), weight), of_result, **options)
+        assert last[1].is_contiguous(memory_format=torch.channels_last)
+        assert all(map(torch.equal, last, expected))
 
 
 def test_an_image_does_not_depend_on_the_others():

@@ -165,8 +165,9 @@ std::vector<Launch> products(const View& image, std::span<const Part> parts, con
       for (Launch& launch :
            prepare(biased(GemmCall{matrices->image, turned(matrices->weight), matrices->out}), take))
         launches.push_back(std::move(launch));
-    } else if (has_depthwise_kernel(image, part.weight, part.windows)) {
-      prepare(biased(DepthwiseProduct{image, part.weight, part.out, part.windows}), launches);
+    } else if (const DepthwiseProduct product = {image, part.weight, part.out, part.windows};
+               has_depthwise_kernel(product)) {
+      prepare(biased(product), launches);
     } else if (part.out.elements() != 0) {
       others.push_back(part);
       windows.push_back(part.windows);
@@ -366,8 +367,9 @@ std::vector<Launch> Convolution::weight_gradient(const View& gradient, const Vie
   if (tensors.weight.elements() == 0) return launches;
   const Windows windows = windows_of(*this, tensors);
   // Before what depends on layouts, as the order of its sums is its own.
-  if (has_depthwise_kernel(tensors.image, tensors.weight, windows)) {
-    prepare(DepthwiseCorrelation{tensors.image, tensors.out, tensors.weight, windows}, launches);
+  if (const DepthwiseCorrelation product = {tensors.image, tensors.out, tensors.weight, windows};
+      has_depthwise_kernel(product)) {
+    prepare(product, take, launches);
     return launches;
   }
   if (const auto matrices = matrices_of(tensors.image, {tensors.weight, tensors.out, windows}))

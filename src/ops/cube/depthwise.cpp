@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <utility>
 
+#include "ops/cube/depthwise_channels.h"
 #include "ops/cube/gemm.h"
 #include "ops/cube/panels.h"
-#include "ops/kernel_table.h"
+#include "ops/cube/window_axis.h"
 
 namespace anynpu::ops {
 namespace {
@@ -22,27 +24,6 @@ constexpr int64_t kMostReach = 64;        ///< of strides and steps
 constexpr int64_t kPlaneElements = 6144;  ///< about, of a block's part of an image: they fit the first cache
 constexpr int64_t kVector = 8;
 
-/// What a kernel is made for of a window along a dimension. Its taps have distances of 0, step, 2 step, ...
-/// from its first element, in this order or from the last one on.
-struct Axis {
-  uint8_t taps, stride, step;
-  bool goes_back;
-
-  explicit Axis(const Window& window)
-      : taps(static_cast<uint8_t>(window.taps)),
-        stride(static_cast<uint8_t>(window.stride)),
-        step(static_cast<uint8_t>(window.taps > 1 ? std::abs(window.step) : 1)),
-        goes_back(window.taps > 1 && window.step < 0) {}
-  int64_t distance(int64_t tap) const { return (goes_back ? taps - 1 - tap : tap) * step; }
-  /// How many more elements than positions, in steps of the stride, are under the window.
-  int64_t margin() const { return taps == 0 ? 0 : (taps - 1) * step / stride; }
-};
-
-/// How a row lies: what a kernel is made for.
-std::optional<int64_t> known(int64_t stride) {
-  return stride >= 0 && stride <= 2 ? std::optional(stride) : std::nullopt;
-}
-
 /// Dimensions of a tensor of groups x batch x outputs x depth x height x width without the depth, which is 1.
 std::vector<int64_t> strides_of(const View& view) {
   const auto& of = view.strides;
@@ -53,8 +34,8 @@ std::vector<int64_t> strides_of(const View& view) {
 /// apart by rows and columns modulo the strides, in memory of its own.
 class Plane {
  public:
-  Plane(Builder& builder, const View& image, const Axis& y, const Axis& x, DType dtype, const Index& groups,
-        const Index& batch)
+  Plane(Builder& builder, const View& image, const WindowAxis& y, const WindowAxis& x, DType dtype,
+        const Index& groups, const Index& batch)
       : builder_(builder), y_(y), x_(x), dtype_(dtype) {
     height_ = builder.size("height");
     width_ = builder.size("width");
@@ -74,7 +55,8 @@ class Plane {
     for (const int64_t size : {image.sizes[4], image.sizes[5], before_y, before_x, rows, cols})
       arguments.size(size);
   }
-  static void add_buffer(jit::PackedArguments& arguments, const View& image, const Axis& y, const Axis& x) {
+  static void add_buffer(jit::PackedArguments& arguments, const View& image, const WindowAxis& y,
+                         const WindowAxis& x) {
     const auto& of = image.strides;
     arguments.buffer(image.data,
                      std::vector<int64_t>{of[0], of[1], of[4], of[5], of[4] * y.stride, of[5] * x.stride});
@@ -110,7 +92,7 @@ class Plane {
 
  private:
   Builder& builder_;
-  const Axis y_, x_;
+  const WindowAxis y_, x_;
   const DType dtype_;
   Index height_ = 0, width_ = 0, before_y_ = 0, before_x_ = 0, rows_ = 0, cols_ = 0;
   int image_ = -1, plane_ = -1;
@@ -123,7 +105,7 @@ int declare(Builder& builder, const std::string& name, const View& view, std::ve
 }
 
 /// A block has some rows of positions of one output of an image.
-tile::Kernel product_kernel(const DepthwiseProduct& call, const Axis& y, const Axis& x) {
+tile::Kernel product_kernel(const DepthwiseProduct& call, const WindowAxis& y, const WindowAxis& x) {
   const DType sums = sum_type(call.out.dtype);
   Builder builder("Depthwise");
   const Index groups = builder.size("groups"), batch = builder.size("batch"),
@@ -163,7 +145,7 @@ tile::Kernel product_kernel(const DepthwiseProduct& call, const Axis& y, const A
 }
 
 /// A block has one output of a group. It sums whole vectors: what it finds beside the columns is not used.
-tile::Kernel correlation_kernel(const DepthwiseCorrelation& call, const Axis& y, const Axis& x) {
+tile::Kernel correlation_kernel(const DepthwiseCorrelation& call, const WindowAxis& y, const WindowAxis& x) {
   const DType sums = sum_type(call.out.dtype);
   Builder builder("DepthwiseWeight");
   const Index groups = builder.size("groups"), batch = builder.size("batch"),
@@ -202,44 +184,43 @@ tile::Kernel correlation_kernel(const DepthwiseCorrelation& call, const Axis& y,
   return builder.finish();
 }
 
-/// Without what is before the first element under a tap. Returns how many zeros are before the image.
-int64_t crop(View& image, size_t dim, const Window& window) {
-  const int64_t first = window.last() < window.first() ? 0 : window.first();
-  if (first <= 0) return -first;
-  const int64_t gone = std::min(first, image.sizes[dim]);
-  image.data =
-      static_cast<char*>(image.data) + gone * image.strides[dim] * static_cast<int64_t>(size_of(image.dtype));
-  image.sizes[dim] -= gone;
-  return 0;
-}
-
-void add_axes(KernelTable::Key& key, const Axis& y, const Axis& x) {
-  for (const Axis& axis : {y, x})
-    for (const uint8_t number : {axis.taps, axis.stride, axis.step, static_cast<uint8_t>(axis.goes_back)})
-      key.add(number);
-}
 void add_tensor(KernelTable::Key& key, const View& view, int64_t step = 1) {
   key.add(view.dtype);
   key.add(static_cast<int8_t>(known(view.strides[5] * step).value_or(-1)));
 }
 
-}  // namespace
-
-bool has_depthwise_kernel(const View& image, const View& weight, const Windows& windows) {
-  return weight.sizes[2] == 1 && windows[0].taps == 1 && windows[0].positions == 1 &&
-         windows[0].origin == 0 && image.sizes[3] == 1 && taps_of(windows) <= kMostTaps &&
+/// Whether kernels are made for such windows over one channel.
+bool is_small(const View& weight, const Windows& windows) {
+  return weight.sizes[2] == 1 && taps_of(windows) <= kMostTaps &&
          std::ranges::all_of(windows, [](const Window& window) {
            return window.stride <= kMostReach && std::abs(window.step) <= kMostReach;
          });
+}
+bool is_plane(const View& image, const Windows& windows) {
+  return windows[0].taps == 1 && windows[0].positions == 1 && windows[0].origin == 0 && image.sizes[3] == 1;
+}
+
+}  // namespace
+
+bool has_depthwise_kernel(const DepthwiseProduct& call) {
+  return is_small(call.weight, call.windows) &&
+         (goes_by_channels(call) || is_plane(call.image, call.windows));
+}
+bool has_depthwise_kernel(const DepthwiseCorrelation& call) {
+  return is_small(call.out, call.windows) && is_plane(call.image, call.windows);
 }
 
 void prepare(const DepthwiseProduct& given, std::vector<Launch>& launches) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   if (given.out.elements() == 0) return;
+  if (goes_by_channels(given)) {
+    launches.push_back(launch_channels(given));
+    return;
+  }
   DepthwiseProduct call = given;
   const int64_t before_y = crop(call.image, 4, call.windows[1]),
                 before_x = crop(call.image, 5, call.windows[2]);
-  const Axis y(call.windows[1]), x(call.windows[2]);
+  const WindowAxis y(call.windows[1]), x(call.windows[2]);
   const int64_t groups = call.out.sizes[0], batch = call.out.sizes[1], outputs = call.out.sizes[2],
                 rows = call.out.sizes[4], cols = call.out.sizes[5],
                 plane_cols = round_up(cols + x.margin(), kVector);
@@ -255,7 +236,7 @@ void prepare(const DepthwiseProduct& given, std::vector<Launch>& launches) {
   arguments.buffer(call.out.data, strides_of(call.out));
 
   KernelTable::Key key;
-  add_axes(key, y, x);
+  for (const WindowAxis* axis : {&y, &x}) axis->add_to(key);
   add_tensor(key, call.image, x.stride);
   key.add(call.weight.dtype);
   add_tensor(key, call.out);
@@ -266,13 +247,17 @@ void prepare(const DepthwiseProduct& given, std::vector<Launch>& launches) {
                         static_cast<double>(call.out.elements() * (4 + taps_of(call.windows))));
 }
 
-void prepare(const DepthwiseCorrelation& given, std::vector<Launch>& launches) {
+void prepare(const DepthwiseCorrelation& given, const TakeMemory& take, std::vector<Launch>& launches) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   if (given.out.elements() == 0) return;
+  if (goes_by_channels(given) && given.gradient.elements() != 0) {
+    std::ranges::move(launch_channels(given, take), std::back_inserter(launches));
+    return;
+  }
   DepthwiseCorrelation call = given;
   const int64_t before_y = crop(call.image, 4, call.windows[1]),
                 before_x = crop(call.image, 5, call.windows[2]);
-  const Axis y(call.windows[1]), x(call.windows[2]);
+  const WindowAxis y(call.windows[1]), x(call.windows[2]);
   const auto& sizes = call.gradient.sizes;
   jit::PackedArguments arguments;
   const int64_t wide = round_up(sizes[5], kVector);
@@ -285,7 +270,7 @@ void prepare(const DepthwiseCorrelation& given, std::vector<Launch>& launches) {
   arguments.buffer(call.out.data, std::vector<int64_t>{of[0], of[1], of[4], of[5]});
 
   KernelTable::Key key;
-  add_axes(key, y, x);
+  for (const WindowAxis* axis : {&y, &x}) axis->add_to(key);
   add_tensor(key, call.image, x.stride);
   add_tensor(key, call.gradient);
   key.add(call.out.dtype);

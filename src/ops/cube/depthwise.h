@@ -30,10 +30,12 @@ struct DepthwiseCorrelation {
   View out;       ///< groups x outputs x 1 x taps along depth, height and width
   Windows windows;
 };
-void prepare(const DepthwiseCorrelation& call, std::vector<Launch>& launches);
+void prepare(const DepthwiseCorrelation& call, const TakeMemory& take, std::vector<Launch>& launches);
 
-/// Whether there are kernels for such an image and weight: of one or two dimensions and one channel, by
-/// windows of not too many taps, for which, and for their strides and steps, kernels are made.
-bool has_depthwise_kernel(const View& image, const View& weight, const Windows& windows);
+/// Whether there are kernels for such a call: of groups of one channel, by windows of not too many taps, for
+/// which, and for their strides and steps, kernels are made. Images have one or two dimensions; of products
+/// those whose channels come last may have three.
+bool has_depthwise_kernel(const DepthwiseProduct& call);
+bool has_depthwise_kernel(const DepthwiseCorrelation& call);
 
 }  // namespace anynpu::ops
