@@ -273,7 +273,7 @@ def test_packs_go_before_memory_runs_out(python):
     python(
         textwrap.dedent("""
         import torch, torch_npu
-        x, weight = torch.randn(8, 4096).npu(), torch.randn(4096, 4096).npu()
+        x, weight = torch.randn(8, 4096).npu(), torch.randn(3072, 4096).npu()  # of whole panels
         while torch_npu.fallback_stats()["packed_weight_uses"] == 0:
             torch.nn.functional.linear(x, weight)
             torch.npu.synchronize()
@@ -289,14 +289,15 @@ def test_packs_go_before_memory_runs_out(python):
 def test_the_option_bounds_packs(fresh_python):
     program = textwrap.dedent("""
         import torch, torch_npu
-        x, weights = torch.randn(8, 256).npu(), [torch.randn(256, 256).npu() for _ in range(8)]
+        x, weights = torch.randn(8, 256).npu(), [torch.randn(192, 256).npu() for _ in range(8)]
         for _ in range(50):
             for weight in weights:
                 torch.nn.functional.linear(x, weight)
             torch.npu.synchronize()
         print(torch_npu.fallback_stats()["packed_weight_bytes"])
     """)
-    for limit, wanted in (("0", 0), ("600K", 2 << 18), ("", 8 << 18)):
+    size = 192 * 256 * 4  # 192 are columns of whole panels
+    for limit, wanted in (("0", 0), ("600K", 3 * size), ("", 8 * size)):
         assert int(fresh_python(program, env={"ANYNPU_PACKED_WEIGHTS": limit}).stdout) == wanted
 
 

@@ -305,7 +305,8 @@ View block_of(const View& blocks, int64_t number, int64_t channels) {
   return shifted(made, 0, number);
 }
 
-std::vector<Launch> weight_gradient_in_blocks(const Tensors& tensors, const Windows& windows) {
+std::vector<Launch> weight_gradient_in_blocks(const Tensors& tensors, const Windows& windows,
+                                              const TakeMemory& take) {
   std::vector<Launch> launches;
   const int64_t outputs = tensors.weight.sizes[0], channels = tensors.weight.sizes[1],
                 block = tensors.out.sizes.back();
@@ -313,15 +314,17 @@ std::vector<Launch> weight_gradient_in_blocks(const Tensors& tensors, const Wind
   weight.sizes.insert(weight.sizes.begin(), 1);
   weight.strides.insert(weight.strides.begin(), 0);
   const View image = block_of(tensors.image, 0, std::min(channels, block));
-  if (!has_depthwise_kernel(image, weight, windows)) {
-    prepare(BlockCorrelation{tensors.image, windows, tensors.out, tensors.weight}, launches);
-    return launches;
-  }
+  std::vector<DepthwiseCorrelation> parts;
   for (int64_t first = 0; first < outputs; first += block) {
     View part = shifted(weight, 1, first);
     part.sizes[1] = std::min(block, outputs - first);
-    prepare(DepthwiseCorrelation{image, block_of(tensors.out, first / block, part.sizes[1]), part, windows},
-            launches);
+    parts.push_back({image, block_of(tensors.out, first / block, part.sizes[1]), part, windows});
+  }
+  const auto has_kernel = [](const DepthwiseCorrelation& part) { return has_depthwise_kernel(part); };
+  if (std::ranges::all_of(parts, has_kernel)) {
+    for (const DepthwiseCorrelation& part : parts) prepare(part, take, launches);
+  } else {
+    prepare(BlockCorrelation{tensors.image, windows, tensors.out, tensors.weight}, launches);
   }
   return launches;
 }
@@ -359,7 +362,7 @@ std::vector<Launch> Convolution::weight_gradient(const View& gradient, const Vie
   if (is_in_blocks(image, out)) {
     const Tensors tensors =
         transposed ? in_blocks(*this, gradient, out, image) : in_blocks(*this, image, out, gradient);
-    return weight_gradient_in_blocks(tensors, windows_of(*this, tensors.out, tensors.weight, 2));
+    return weight_gradient_in_blocks(tensors, windows_of(*this, tensors.out, tensors.weight, 2), take);
   }
   const Tensors tensors =
       transposed ? grouped(*this, gradient, out, image) : grouped(*this, image, out, gradient);
