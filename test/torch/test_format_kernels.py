@@ -233,7 +233,9 @@ def test_convolutions_keep_blocks_where_they_may(internal_formats):
         torch.npu.config.allow_internal_format = allowed
         each.zero_grad()
         each(x.npu()).square().sum().backward()
-    assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours.parameters(), plain.parameters()))
+    assert all(
+        torch.equal(a.grad, b.grad) for a, b in zip(ours.parameters(), plain.parameters(), strict=True)
+    )
 
 
 def test_convolutions_that_make_no_blocks(internal_formats):
