@@ -13,9 +13,6 @@ using tile::Builder;
 using tile::Expr;
 using tile::Index;
 
-Index within(const Index& least, const Index& number, const Index& most) {
-  return max(least, min(number, most));
-}
 /// 1 or 0.
 Index is_below(const Index& a, const Index& b) { return within(0, b - a, 1); }
 Index is_inside(const Index& place, const Index& first, const Index& last) {

@@ -64,9 +64,6 @@ class Plane {
 
   void copy(const Index& group, const Index& n, const Index& first, const Index& rows,
             const Index& cols) const {
-    const auto within = [](const Index& least, const Index& number, const Index& most) {
-      return max(least, min(number, most));
-    };
     for (int64_t v = 0; v < y_.stride; ++v)
       for (int64_t u = 0; u < x_.stride; ++u) {
         const Index top = first * y_.stride + v - before_y_, left = u - before_x_;

@@ -19,6 +19,10 @@ std::optional<int64_t> known(int64_t stride) {
   return stride >= 0 && stride <= 2 ? std::optional(stride) : std::nullopt;
 }
 
+tile::Index within(const tile::Index& least, const tile::Index& number, const tile::Index& most) {
+  return max(least, min(number, most));
+}
+
 int64_t crop(View& image, size_t dim, const Window& window) {
   const int64_t first = window.last() < window.first() ? 0 : window.first();
   if (first <= 0) return -first;

@@ -26,6 +26,9 @@ struct WindowAxis {
 /// A stride that a kernel is made for; nothing for others.
 std::optional<int64_t> known(int64_t stride);
 
+/// `number`, where it is in [least, most]; else the nearer end.
+tile::Index within(const tile::Index& least, const tile::Index& number, const tile::Index& most);
+
 /// Leaves out the elements of an image before the first one under a tap. Returns how many zeros are before
 /// the image.
 int64_t crop(View& image, size_t dim, const Window& window);
