@@ -1,21 +1,18 @@
 """Products, convolutions, their neighbours and attention beside PyTorch's CPU; products beside oneDNN too."""
 
-import argparse
 import ctypes
 import functools
-import json
 import math
-import os
 import statistics
 import sys
 import time
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import Progress
 
+from bench import report
 from bench.interleave import Side, take_turns
-from bench.ops import WIDTH, table_of
+from bench.report import table_of
 
 # Rows, depth and columns: squares, and what vit_b16, llama, ffn_mlp and small_mlp multiply.
 SHAPES = (
@@ -471,14 +468,11 @@ PARTS = {
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench cube", description=__doc__)
+    parser = report.parser_of("cube", __doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
     parser.add_argument("--dtype", action="append", choices=AIMS, help="this type; may be repeated")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
+    console = report.console()
     found = {}
     with (
         Progress(console=console, transient=True) as bar,
@@ -495,10 +489,7 @@ def main():
                     table, figures = measured(dtype, (npu, onednn, system, cpu), lambda: bar.advance(task))
                     console.print(table)
                     found[f"{name} {dtype}"] = figures
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
-    if (load := os.getloadavg()[0]) > os.cpu_count() + 1:
-        console.print(f"[yellow]load average {load:.1f}[/]: other work disturbed these figures")
+    report.finish(console, options, found)
     return 0
 
 

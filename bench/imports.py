@@ -1,14 +1,11 @@
 """What ``import torch`` grows by with torch_npu: new processes take turns with autoload on and off."""
 
-import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
-from rich.console import Console
+from bench import report
 
 LIMIT = 1.15  # times the import without torch_npu
 PROGRAM = """
@@ -44,22 +41,19 @@ def measure(rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench imports", description=__doc__)
+    parser = report.parser_of("imports", __doc__)
     parser.add_argument("--rounds", type=int, default=30, help="processes of each kind (30)")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--strict", action="store_true", help="exit status 1 where the aim is missed")
     options = parser.parse_args()
     times = measure(options.rounds)
     with_npu, alone = (statistics.median(column) for column in zip(*times, strict=True))
     ratio = statistics.median(a / b for a, b in times)
     met = ratio <= LIMIT
-    if options.json:
-        options.json.write_text(json.dumps({"npu": with_npu, "alone": alone, "ratio": ratio}))
-    console = Console(highlight=False)
+    console = report.console()
     console.print(f"import torch with torch_npu  {with_npu * 1e3:7.1f} ms")
     console.print(f"import torch alone           {alone * 1e3:7.1f} ms")
-    verdict = "[green]met[/]" if met else "[red]missed[/]"
-    console.print(f"ratio                        {ratio:7.3f}    aim <= {LIMIT}: {verdict}")
+    console.print(f"ratio                        {ratio:7.3f}    aim <= {LIMIT}: {report.verdict(met)}")
+    report.finish(console, options, {"npu": with_npu, "alone": alone, "ratio": ratio})
     return 1 if options.strict and not met else 0
 
 

@@ -1,27 +1,22 @@
 """What the runtime's smallest acts cost, and what eager models pay for them: ratios, all from one run."""
 
-import argparse
 import dataclasses
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from rich import box
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from bench import models
+from bench import models, report
 from bench.interleave import Side, take_turns
+from bench.report import table_of, verdict
 
 PROGRAM = Path(__file__).parents[1] / "build" / "release" / "bench" / "bench_launch"
 LAUNCH_LIMIT, ALLOCATION_LIMIT, ALLOCATION_GAIN, MODEL_LIMIT = 2e-6, 0.2e-6, 100, 1.25
 AGREEMENT = 1e-4  # relative, of the norms of a model's outputs on both sides
-WIDTH = 140  # of the tables where the output is no terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +77,6 @@ class Result:
     cpu_best: float | None = None
 
 
-def verdict_of(met):
-    return {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[met]
-
-
 # ---- the runtime
 
 
@@ -116,15 +107,10 @@ def ratio_text(name, result):
 
 
 def acts_table(results):
-    table = Table(box=box.SIMPLE_HEAD, title="runtime", title_justify="left", pad_edge=False)
-    table.add_column("act")
-    for name in ("median", "best", "in the same run"):
-        table.add_column(name, justify="right")
-    table.add_column("aim")
-    table.add_column("verdict")
+    table = table_of("runtime", "act", "median", "best", "in the same run", "aim", "verdict")
     for name, result in results.items():
         times = (f"{seconds * 1e6:.3f} µs" for seconds in (result.median, result.best))
-        table.add_row(result.title, *times, ratio_text(name, result), result.aim, verdict_of(result.met))
+        table.add_row(result.title, *times, ratio_text(name, result), result.aim, verdict(result.met))
     return table
 
 
@@ -184,37 +170,28 @@ def measure_forwards(names, console):
 
 
 def forwards_table(results):
-    table = Table(
-        box=box.SIMPLE_HEAD, title="eager forward passes, f32", title_justify="left", pad_edge=False
-    )
-    table.add_column("model")
-    for name in ("npu median", "CPU median", "ratio", "npu best", "CPU best", "ratio of bests"):
-        table.add_column(name, justify="right")
-    table.add_column("aim")
-    table.add_column("verdict")
+    columns = ("npu median", "CPU median", "ratio", "npu best", "CPU best", "ratio of bests")
+    table = table_of("eager forward passes, f32", "model", *columns, "aim", "verdict")
     for result in results.values():
         median, cpu_median, best, cpu_best = (
             f"{seconds * 1e3:.3f} ms"
             for seconds in (result.median, result.cpu_median, result.best, result.cpu_best)
         )
         ratio, best_ratio = f"{result.ratio:.3f}", f"{result.best / result.cpu_best:.3f}"
-        row = (median, cpu_median, ratio, best, cpu_best, best_ratio, result.aim, verdict_of(result.met))
+        row = (median, cpu_median, ratio, best, cpu_best, best_ratio, result.aim, verdict(result.met))
         table.add_row(result.title, *row)
     return table
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench launch", description=__doc__)
+    parser = report.parser_of("launch", __doc__)
     option = parser.add_argument
     option("--only", action="append", choices=[*ACTS, *FORWARDS], help="this figure; may be repeated")
-    option("--json", type=Path, metavar="FILE", help="write the figures to this file too")
     option("--strict", action="store_true", help="exit with 1 if an aim is missed")
     option("--seconds", type=float, default=10, help="how long to repeat the runtime's acts (default: 10)")
     options = parser.parse_args()
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
+    console = report.console()
     acts = [name for name in ACTS if not options.only or name in options.only]
     forwards = [name for name in FORWARDS if not options.only or name in options.only]
     results = {}
@@ -225,12 +202,9 @@ def main():
     if forwards:
         results |= (found := measure_forwards(forwards, console))
         console.print(forwards_table(found))
-    if options.json:
-        options.json.write_text(json.dumps({k: dataclasses.asdict(v) for k, v in results.items()}, indent=1))
     missed = [result.title for result in results.values() if result.met is False]
     console.print(f"missed: {'; '.join(missed)}" if missed else "every aim is met")
-    if (load := os.getloadavg()[0]) > os.cpu_count() + 1:
-        console.print(f"[yellow]load average {load:.1f}[/]: other work disturbed these figures")
+    report.finish(console, options, {name: dataclasses.asdict(result) for name, result in results.items()})
     return 1 if missed and options.strict else 0
 
 

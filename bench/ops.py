@@ -1,22 +1,18 @@
 """What operators with kernels of our own cost: bandwidth, rows, small calls, compilation, starting."""
 
-import argparse
 import dataclasses
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-from rich import box
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from bench import report
 from bench.interleave import Side, take_turns
+from bench.report import table_of, verdict
 
 COPY_SHARE, ROW_GAIN, CALL_LIMIT, COMPILE_LIMIT = 0.9, 1.5, 0.8e-6, 5e-3
 LARGE_BYTES = 64 << 20  # of a tensor that no cache holds, whatever its type
@@ -24,7 +20,6 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 SMALL = 1000
 ROWS = ((16384, 64), (8192, 256), (2048, 1024), (512, 4096), (64, 32768))
 ROUNDS = 15
-WIDTH = 140  # of the tables where the output is no terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,17 +101,6 @@ def measure(sides, job, *arguments, rounds=ROUNDS):
     }
 
 
-def verdict(met):
-    return "[green]met[/]" if met else "[red]missed[/]"
-
-
-def table_of(title, *columns):
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="left" if i == 0 else "right")
-    return table
-
-
 def measure_large(sides, dtype, advance):
     """Bytes a second are compared with those of copy on npu, in the same run."""
     elements = LARGE_BYTES // ITEM_BYTES[dtype]
@@ -169,7 +153,7 @@ import time, torch, torch_npu
 import torch.nn.functional as F
 
 calls = (
-    lambda x: x + x, lambda x: x * 2.5, lambda x: torch.where(x > 0, x, x), F.gelu, F.silu,
+    lambda x: x + x, lambda x: x * 2.5, lambda x: torch.where(mask[:, : x.shape[1]], x, x), F.gelu, F.silu,
     lambda x: torch.softmax(x, -1), lambda x: torch.log_softmax(x, -1),
     lambda x: F.layer_norm(x, x.shape[1:]),
 )
@@ -180,6 +164,7 @@ def seconds(call, x):
     torch.npu.synchronize()
     return time.perf_counter() - start
 
+mask = torch.rand(64, 64, device="npu") > 0.5
 for dtype in (torch.float32, torch.float16, torch.bfloat16):
     x = torch.rand(64, 64, device="npu").to(dtype)
     for layout in (x, x[:, ::2]):
@@ -235,14 +220,11 @@ def measure_start(advance, rounds=7):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench ops", description=__doc__)
+    parser = report.parser_of("ops", __doc__)
     parts = ("large", "rows", "calls", "compilation", "start")
     parser.add_argument("--only", action="append", choices=parts, help="this part; may be repeated")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
+    console = report.console()
     found = {}
     with Progress(console=console, transient=True) as bar, Side("npu") as npu, Side("cpu") as cpu:
         task = bar.add_task("operators", total=None)
@@ -265,10 +247,7 @@ def main():
                 table, figures = measured()
                 console.print(table)
                 found[f"{part} {number}"] = figures
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
-    if (load := os.getloadavg()[0]) > os.cpu_count() + 1:
-        console.print(f"[yellow]load average {load:.1f}[/]: other work disturbed these figures")
+    report.finish(console, options, found)
     return 0
 
 
