@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from . import ROOT, build, docs, lint, suites
+from . import ROOT, build, docs, emulator, lint, suites
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Builds, tests and measures anynpu.")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -136,6 +136,19 @@ def fuzz(
         raise typer.BadParameter(f"'{target}' is not one of tile", param_hint="target")
     arguments = [str(seconds), *([] if seed is None else [str(seed)])]
     os.execv(program, [str(program), *arguments])  # which ends on signals by itself
+
+
+@app.command(context_settings=PASS_ON)
+def emulate(context: typer.Context) -> None:
+    """Runs a C++ test program on an emulated processor with AVX-512: ./dev emulate test_jit [ARGUMENT]…"""
+    if not context.args or context.args[0].startswith("-"):
+        raise typer.BadParameter("which program? ./dev emulate PROGRAM [ARGUMENT]…", param_hint="PROGRAM")
+    build.build("release")
+    programs = sorted(path.name for path in build.folder("release").glob("test/*_*") if path.is_file())
+    if context.args[0] not in programs:
+        known = ", ".join(programs)
+        raise typer.BadParameter(f"'{context.args[0]}' is not one of {known}", param_hint="PROGRAM")
+    raise typer.Exit(emulator.run(context.args))
 
 
 @app.command()
