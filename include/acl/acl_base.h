@@ -329,7 +329,8 @@ ACL_FUNC_VISIBILITY aclError aclGetCannAttributeList(const aclCannAttr** cannAtt
 /** An attribute of the software: 1 where it has it. */
 ACL_FUNC_VISIBILITY aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t* value);
 
-/** A figure of a device: AI cores and vector cores, both the CPUs that the process may use. */
+/** A figure of a device: AI cores and vector cores, both the CPUs that the process may use, and the bytes
+ *  of its L2 cache. */
 ACL_FUNC_VISIBILITY aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo,
                                                     int64_t* value);
 

@@ -66,6 +66,21 @@ int64_t device_attribute(int device, aclrtDevAttr attribute) {
   }
 }
 
+/// The attribute that the older interface names so.
+aclrtDevAttr attribute_of(aclDeviceInfo info) {
+  switch (info) {
+    case ACL_DEVICE_INFO_AI_CORE_NUM:
+      return ACL_DEV_ATTR_AICORE_CORE_NUM;
+    case ACL_DEVICE_INFO_VECTOR_CORE_NUM:
+      return ACL_DEV_ATTR_VECTOR_CORE_NUM;
+    case ACL_DEVICE_INFO_L2_SIZE:
+      return ACL_DEV_ATTR_L2_CACHE_SIZE;
+    default:
+      abi::fail(ACL_ERROR_FEATURE_UNSUPPORTED, "deviceInfo is ", info,
+                "; the numbers of AI and vector cores and the size of the L2 cache are supported");
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -128,11 +143,7 @@ aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t* value
 
 aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int64_t* value) {
   return abi::call("aclGetDeviceCapability", [&] {
-    (void)checked_device(deviceId);
-    abi::check(deviceInfo == ACL_DEVICE_INFO_AI_CORE_NUM || deviceInfo == ACL_DEVICE_INFO_VECTOR_CORE_NUM,
-               ACL_ERROR_FEATURE_UNSUPPORTED, "deviceInfo is ", deviceInfo,
-               "; the numbers of AI and vector cores are supported");
-    abi::out(value, "value") = core_count();
+    abi::out(value, "value") = device_attribute(checked_device(deviceId), attribute_of(deviceInfo));
   });
 }
 

@@ -55,6 +55,9 @@ def test_device():
     assert torch.npu.device_count() == 1
     assert torch.npu.get_device_name(0).startswith("Ascend910B")
     assert torch.npu.current_device() == 0
+    properties = torch.npu.get_device_properties(0)
+    assert properties.total_memory == torch.npu.mem_get_info()[1]
+    assert properties.vector_core_num == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize(
@@ -206,3 +209,13 @@ def test_memory_is_returned():
 def test_what_is_not_built_says_so():
     with pytest.raises(RuntimeError, match="Erfinv"):
         torch.erfinv(torch.ones(3).npu()).cpu()
+    # Operators by name fail when they run, not when they are prepared: the device goes on.
+    for operator, call in {
+        "StatelessRandomNormalV2": lambda: torch.randn(3, device="npu"),
+        "Range": lambda: torch.arange(3, device="npu"),
+        "Sort": lambda: torch.ones(3).npu().sort(),
+    }.items():
+        with pytest.raises(RuntimeError, match=rf"'{operator}'.*\(aclop\) are not built"):
+            call()
+        x = torch.rand(5)
+        assert torch.equal((x.npu() + x.npu()).cpu(), x + x)

@@ -1,3 +1,6 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -141,6 +144,13 @@ TEST_F(AclDevice, FiguresAreThoseOfTheHost) {
   EXPECT_EQ(cores, std::thread::hardware_concurrency());
   EXPECT_EQ(aclGetDeviceCapability(0, ACL_DEVICE_INFO_VECTOR_CORE_NUM, &vector_cores), ACL_SUCCESS);
   EXPECT_EQ(vector_cores, cores);
+  int64_t cache = -1, cache_capability = -2;
+  EXPECT_EQ(aclrtGetDeviceInfo(0, ACL_DEV_ATTR_L2_CACHE_SIZE, &cache), ACL_SUCCESS);
+  EXPECT_EQ(aclGetDeviceCapability(0, ACL_DEVICE_INFO_L2_SIZE, &cache_capability), ACL_SUCCESS);
+  EXPECT_EQ(cache, std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE)));
+  EXPECT_EQ(cache_capability, cache);
+  expect_failure(aclGetDeviceCapability(0, static_cast<aclDeviceInfo>(77), &cache),
+                 ACL_ERROR_FEATURE_UNSUPPORTED, "deviceInfo is 77");
   EXPECT_EQ(aclrtGetDeviceInfo(0, ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE, &bytes), ACL_SUCCESS);
   size_t free = 0, total = 0;
   EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, &free, &total), ACL_SUCCESS);
