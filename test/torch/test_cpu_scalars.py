@@ -27,3 +27,16 @@ def test_an_operator_in_place_takes_a_cpu_scalar(name):
 def test_a_cpu_tensor_with_dimensions_is_refused(name):
     with pytest.raises(RuntimeError, match="at least two devices, npu:0 and cpu!"):
         getattr(torch, name)(torch.ones(2, 2).npu(), torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("name", ["_foreach_addcmul", "_foreach_addcdiv"])
+def test_lists_take_their_numbers_as_a_cpu_tensor(name):
+    lists = [[torch.randn(3), torch.randn(2, 2).double(), torch.randn(0)] for _ in range(3)]
+    numbers = torch.tensor([2.0, -3.0, 0.5])
+    expected = getattr(torch, name)(*lists, numbers)
+    for given in (numbers, numbers.npu()):
+        results = getattr(torch, name)(*[[x.npu() for x in some] for some in lists], given)
+        assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(results, expected, strict=True))
+    mixed = [[x.npu() for x in lists[0]], lists[1], [x.npu() for x in lists[2]]]
+    with pytest.raises(RuntimeError, match="at least two devices, npu:0 and cpu!"):
+        getattr(torch, name)(*mixed, numbers)

@@ -25,6 +25,9 @@ using torch::jit::Stack;
 
 std::atomic<FallbackMode> mode = FallbackMode::kAllow;
 
+/// How an argument has a tensor.
+enum class Held : uint8_t { kAlone, kInList, kInOptionalList };
+
 /// The devices among the arguments of a call: npu, and at most the CPU tensors that the operator accepts
 /// beside it.
 class CallDevice {
@@ -32,11 +35,13 @@ class CallDevice {
   CallDevice(const c10::OperatorHandle& op, const OpPlan& plan) : op_(op), plan_(plan) {}
 
   /// Notes the tensor, which is (a member of) argument `index`.
-  void note(const Tensor& tensor, size_t index, bool in_optional_list) {
+  void note(const Tensor& tensor, size_t index, Held held) {
     if (tensor.device().type() == c10::DeviceType::CPU && !plan_.writes(index)) {
-      if (tensor.dim() == 0 && plan_.cpu_arguments != CpuArguments::kNone) return;
-      if (in_optional_list && plan_.cpu_arguments == CpuArguments::kScalarsAndIndices) return;
-      if (plan_.cpu_arguments == CpuArguments::kAll) return;
+      const CpuArguments accepted = plan_.cpu_arguments;
+      if (tensor.dim() == 0 && accepted != CpuArguments::kNone) return;
+      if (held == Held::kInOptionalList && accepted == CpuArguments::kScalarsAndIndices) return;
+      if (held == Held::kAlone && accepted == CpuArguments::kScalarsAndNumbers) return;
+      if (accepted == CpuArguments::kAll) return;
     }
     note(tensor.device(), index);
   }
@@ -65,14 +70,15 @@ class CallDevice {
   std::optional<Device> first_;
 };
 
-/// Calls `function(tensor, in_optional_list)` for every defined tensor of the argument.
+/// Calls `function(tensor, held)` for every defined tensor of the argument.
 template <class F>
 void for_each_tensor(const IValue& argument, const F& function) {
   if (argument.isTensor()) {
-    if (const Tensor& tensor = argument.toTensor(); tensor.defined()) function(tensor, false);
+    if (const Tensor& tensor = argument.toTensor(); tensor.defined()) function(tensor, Held::kAlone);
   } else if (const bool optional = argument.isOptionalTensorList(); optional || argument.isTensorList()) {
     for (const IValue& member : argument.toListRef())
-      if (member.isTensor() && member.toTensor().defined()) function(member.toTensor(), optional);
+      if (member.isTensor() && member.toTensor().defined())
+        function(member.toTensor(), optional ? Held::kInOptionalList : Held::kInList);
   }
 }
 
@@ -80,9 +86,7 @@ Device device_of_call(const c10::OperatorHandle& op, const OpPlan& plan, at::Arr
   CallDevice device(op, plan);
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].isDevice()) device.note(arguments[i].toDevice(), i);
-    for_each_tensor(arguments[i], [&](const Tensor& tensor, bool in_optional_list) {
-      device.note(tensor, i, in_optional_list);
-    });
+    for_each_tensor(arguments[i], [&](const Tensor& tensor, Held held) { device.note(tensor, i, held); });
   }
   return device.npu();
 }

@@ -19,6 +19,7 @@ constexpr struct {
 } kCpuArguments[] = {
     {"_empty_per_channel_affine_quantized", CpuArguments::kAll},
     {"_foreach_*", CpuArguments::kScalars},
+    {"_foreach_addc*", CpuArguments::kScalarsAndNumbers},
     {"_fused_*", CpuArguments::kScalars},
     {"_index_put_impl_", CpuArguments::kScalarsAndIndices},
     {"_unsafe_index", CpuArguments::kScalarsAndIndices},

@@ -13,6 +13,8 @@ enum class CpuArguments : uint8_t {
   kNone,
   kScalars,            ///< 0-dimensional ones, where they are only read
   kScalarsAndIndices,  ///< also the members of its `Tensor?[]` argument
+  kScalarsAndNumbers,  ///< also the tensor that is an argument by itself: a number for each member of the
+                       ///< lists
   kAll,                ///< all that are only read: they describe a tensor, and stay on the host
 };
 
