@@ -197,6 +197,23 @@ def test_types_of_results(served):
     served("aten::sum.dim_IntList", "aten::cumsum", "aten::cumsum_", "aten::mean.dim")
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_mean_in_halves_is_that_of_what_was_given(dtype):
+    wide = torch.tensor([[1e5, -1e5, 3e4, 7.0], [2049.0, 2049.0, 2049.0, 2051.0]])  # as halves: inf, 2048
+    for x in (wide, wide.double(), wide[1:].int(), wide.to(torch.bfloat16)):
+        for dim in (0, 1, (0, 1)):
+            expected = torch.mean(x, dim=dim, dtype=dtype)
+            assert expected.isfinite().all()
+            torch.testing.assert_close(torch.mean(x.npu(), dim=dim, dtype=dtype).cpu(), expected)
+
+
+@pytest.mark.parametrize("function", [torch.cumsum, torch.cumprod])
+def test_a_running_value_of_one_number_is_that_number(function):
+    zero = torch.tensor(-0.0)
+    assert function(zero, 0).signbit() and function(zero.npu(), 0).cpu().signbit()
+    assert function(torch.tensor(True).npu(), -1).cpu().equal(torch.tensor(1))
+
+
 def test_results_go_where_they_are_told(served):
     x = torch.arange(6.0, device="npu").view(2, 3)
     out = torch.zeros(6, device="npu")[::2]

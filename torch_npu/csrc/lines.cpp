@@ -189,6 +189,13 @@ std::optional<c10::ScalarType> common_type(const LineOp& op, const Given& given)
   return c10::isIntegralType(type, /*includeBool=*/true) ? at::kLong : type;
 }
 
+/// Whether PyTorch rounds other things than the operand to `common` and the result to it: a mean in halves of
+/// other numbers is that of these as f32, and a running value of a tensor without dimensions is the tensor.
+bool rounds_otherwise(const LineOp& op, const Tensor& x, c10::ScalarType common) {
+  if (!op.reduces()) return x.dim() == 0 && op.widens;
+  return op.name == "Mean" && common != x.scalar_type() && c10::isReducedFloatingType(common);
+}
+
 c10::ScalarType type_of_result(const LineOp& op, size_t i, c10::ScalarType common) {
   switch (op.gives(i)) {
     case Holds::kPosition:
@@ -239,7 +246,7 @@ bool LinePlan::make(const LineOp& op, const Given& given) {
     if (!takes(*operand, x)) return false;
   const auto over = dims_of(op, given, x.dim());
   const auto type = common_type(op, given);
-  if (!over || !type) return false;
+  if (!over || !type || rounds_otherwise(op, x, *type)) return false;
   const auto common = dtype_of(*type);
   if (!common || !op.dtypes.contains(*common) || (x.numel() == 0 && !op.of_nothing)) return false;
   op_ = &op;
