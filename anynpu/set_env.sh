@@ -12,6 +12,6 @@ export ASCEND_HOME_PATH ASCEND_TOOLKIT_HOME=$ASCEND_HOME_PATH
 export ASCEND_OPP_PATH=$ASCEND_HOME_PATH/opp
 export LD_LIBRARY_PATH=$ASCEND_HOME_PATH/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export CMAKE_PREFIX_PATH=$ASCEND_HOME_PATH${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
-# The published torch_npu would enqueue operators by a thread of its own, which ends with the first that fails: what comes
-# later is dropped without an error. Without it a failure is an exception of its call, and streams run as before.
+# The published torch_npu enqueues operators by a thread of its own, which ends with the first that fails: what
+# comes later is dropped without an error. Without that thread a failure is an exception of its call.
 export TASK_QUEUE_ENABLE=${TASK_QUEUE_ENABLE:-0}
