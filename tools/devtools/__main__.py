@@ -53,8 +53,8 @@ def test(
         str | None,
         typer.Argument(
             help=f"one of {', '.join(suites.SUITES)}; none: all, of asan and tsan the one whose turn it "
-            "is. tiny, for before a commit, is the C++ tests that start no other processes and the fastest "
-            "of test/torch"
+            "is. tiny, for before a commit, is the fast C++ tests that start no other processes and the "
+            "fastest of test/torch"
         ),
     ] = None,
     k: Annotated[str | None, typer.Option("-k", help="only tests whose name contains this")] = None,

@@ -14,6 +14,8 @@ SANITIZERS = {
 }
 DEVICES = {"ANYNPU_DEVICES": "8"}  # as many as threads, so that the C++ tests of several devices find them
 TINY = ("copy", "views", "cpu_scalars")
+# What tiny leaves out: tests that start other processes, and those that take seconds.
+NOT_TINY = "*Death*:*Exit*:*Survives*:AttentionTest.*:ConvolutionTest.*:Gemm.*:Ops/*:Unfused.*:Jit.*"
 PYTHON_SUITES = {name: f"test/{name}" for name in ("error", "torch", "clients", "tools")}
 
 
@@ -38,8 +40,8 @@ def run_pytest(paths: list[str], k: str | None) -> Counts:
 
 
 def run_tiny(k: str | None) -> Counts:
-    """The C++ tests that start no other processes, and the fastest files of test/torch."""
-    counts = run_gtest("release", k, without="*Death*:*Exit*:*Survives*")
+    """The fast C++ tests that start no other processes, and the fastest files of test/torch."""
+    counts = run_gtest("release", k, without=NOT_TINY)
     files = [f"test/torch/test_{name}.py" for name in TINY]
     return counts + run_pytest(files, k)
 
