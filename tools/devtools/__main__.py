@@ -138,17 +138,18 @@ def fuzz(
     os.execv(program, [str(program), *arguments])  # which ends on signals by itself
 
 
-@app.command(context_settings=PASS_ON)
-def emulate(context: typer.Context) -> None:
-    """Runs a C++ test program on an emulated processor with AVX-512: ./dev emulate test_jit [ARGUMENT]…"""
-    if not context.args or context.args[0].startswith("-"):
-        raise typer.BadParameter("which program? ./dev emulate PROGRAM [ARGUMENT]…", param_hint="PROGRAM")
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def emulate(
+    context: typer.Context,
+    program: Annotated[str, typer.Argument(help="test_jit, fuzz_tile, ...; what follows are its arguments")],
+) -> None:
+    """Runs a C++ test program on an emulated processor with AVX-512."""
     build.build("release")
     programs = sorted(path.name for path in build.folder("release").glob("test/*_*") if path.is_file())
-    if context.args[0] not in programs:
+    if program not in programs:
         known = ", ".join(programs)
-        raise typer.BadParameter(f"'{context.args[0]}' is not one of {known}", param_hint="PROGRAM")
-    raise typer.Exit(emulator.run(context.args))
+        raise typer.BadParameter(f"'{program}' is not one of {known}", param_hint="program")
+    raise typer.Exit(emulator.run(program, context.args))
 
 
 @app.command()

@@ -25,9 +25,13 @@ busybox mount -t proc proc /proc
 busybox mount -t devtmpfs dev /dev
 busybox mount -t tmpfs tmp /tmp
 export HOME=/tmp ANYNPU_CACHE_DIR=off GTEST_COLOR=no
-busybox grep -q avx512vl /proc/cpuinfo || echo 'the emulated processor has no AVX-512'
 echo BOOTED
-busybox sh /run
+if busybox grep -q avx512vl /proc/cpuinfo; then
+  busybox sh /run
+else
+  echo 'the kernel found no AVX-512'
+  false
+fi
 echo "{STATUS}$?"
 busybox sleep 2
 busybox poweroff -f
@@ -37,6 +41,7 @@ label l
   kernel /kernel
   append initrd=/files {KERNEL_OPTIONS} quiet
 """
+DISK = "-b isolinux/isolinux.bin -c isolinux/boot.cat -no-emul-boot -boot-load-size 4 -boot-info-table"
 MACHINE = """display_library: rfb, options="timeout=0"
 cpu: model={processor}, count=1, ips=80000000
 memory: guest={memory}, host={memory}
@@ -51,13 +56,11 @@ panic: action=fatal
 """
 
 
-def run(command: list[str]) -> int:
+def run(name: str, arguments: list[str]) -> int:
     """The exit status of a test program of the release build, whose output is passed on."""
-    program = build.folder("release") / "test" / command[0]
-    with tempfile.TemporaryDirectory(prefix="anynpu-emulator-") as name:
-        folder = Path(name)
-        make_disk(folder, program, command[1:])
-        return emulate(folder)
+    with tempfile.TemporaryDirectory(prefix="anynpu-emulator-") as folder:
+        make_disk(Path(folder), build.folder("release") / "test" / name, arguments)
+        return emulate(Path(folder))
 
 
 def make_disk(folder: Path, program: Path, arguments: list[str]) -> None:
@@ -74,38 +77,33 @@ def make_disk(folder: Path, program: Path, arguments: list[str]) -> None:
     (files / "run").write_text(shlex.join([str(program), *arguments]) + "\n")
     (files / "init").write_text(INIT)
     (files / "init").chmod(0o755)
-    listed = subprocess.run(["find", "."], cwd=files, check=True, capture_output=True).stdout
+    listed = output_of("find", ".", cwd=files)
     with open(disk / "files", "wb") as archive:
         subprocess.run(
-            ["cpio", "-o", "-H", "newc", "--quiet"], cwd=files, input=listed, stdout=archive, check=True
+            ["cpio", "-o", "-H", "newc", "--quiet"],
+            cwd=files,
+            input=listed.encode(),
+            stdout=archive,
+            check=True,
         )
     shutil.copy(kernel(), disk / "kernel")
     shutil.copy("/usr/lib/ISOLINUX/isolinux.bin", disk / "isolinux")
     shutil.copy("/usr/lib/syslinux/modules/bios/ldlinux.c32", disk / "isolinux")
     (disk / "isolinux" / "isolinux.cfg").write_text(BOOT)
-    subprocess.run(
-        [
-            *(
-                "xorriso",
-                "-as",
-                "mkisofs",
-                "-quiet",
-                "-o",
-                folder / "disk.iso",
-                "-b",
-                "isolinux/isolinux.bin",
-            ),
-            *("-c", "isolinux/boot.cat", "-no-emul-boot", "-boot-load-size", "4", "-boot-info-table", disk),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    output_of("xorriso", "-as", "mkisofs", "-o", folder / "disk.iso", *DISK.split(), disk)
+
+
+def output_of(*command: str | Path, cwd: Path | None = None) -> str:
+    """What a command prints; where it fails, that ends the program."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"./dev emulate: {' '.join(map(str, command))}: {done.stderr or done.stdout}")
+    return done.stdout
 
 
 def libraries_of(path: Path) -> list[Path]:
     """The paths by which the loader finds them, itself among them."""
-    listed = subprocess.run(["ldd", path], check=True, capture_output=True, text=True).stdout
-    return [Path(found) for found in re.findall(r"(/\S+) \(0x", listed)]
+    return [Path(found) for found in re.findall(r"(/\S+) \(0x", output_of("ldd", path))]
 
 
 def kernel() -> Path:
@@ -113,12 +111,9 @@ def kernel() -> Path:
     folder = ROOT / "build" / "emulator"
     if not (found := sorted(folder.glob("boot/vmlinuz-*"))):
         folder.mkdir(parents=True, exist_ok=True)
-        depends = subprocess.run(
-            ["apt-cache", "depends", "linux-image-cloud-amd64"], check=True, capture_output=True, text=True
-        ).stdout
-        package = re.search(r"Depends: (linux-image-\S+)", depends)[1]
-        subprocess.run(["apt-get", "download", package], cwd=folder, check=True, capture_output=True)
-        subprocess.run(["dpkg-deb", "-x", next(folder.glob("*.deb")), folder], check=True)
+        depends = output_of("apt-cache", "depends", "linux-image-cloud-amd64")
+        output_of("apt-get", "download", re.search(r"Depends: (linux-image-\S+)", depends)[1], cwd=folder)
+        output_of("dpkg-deb", "-x", next(folder.glob("*.deb")), folder)
         found = sorted(folder.glob("boot/vmlinuz-*"))
     return found[-1]
 

@@ -193,7 +193,7 @@ std::optional<c10::ScalarType> common_type(const LineOp& op, const Given& given)
 /// other numbers is that of these as f32, and a running value of a tensor without dimensions is the tensor.
 bool rounds_otherwise(const LineOp& op, const Tensor& x, c10::ScalarType common) {
   if (!op.reduces()) return x.dim() == 0 && op.widens;
-  return op.name == "Mean" && common != x.scalar_type() && c10::isReducedFloatingType(common);
+  return common != x.scalar_type() && c10::isReducedFloatingType(common) && op.name == "Mean";
 }
 
 c10::ScalarType type_of_result(const LineOp& op, size_t i, c10::ScalarType common) {
