@@ -110,26 +110,37 @@ def copy(device, shape, dtype):
     return lambda: out.copy_(weight)
 
 
-def convolution(device, shape, dtype, channels_last=False):
+def convolution(device, shape, dtype, layout="plain"):
     """Of tensors as models have them: what formats a device computes in is its own work."""
     import torch
 
-    x, weight, options = of_convolution(device, shape, dtype, channels_last)
+    x, weight, options = of_convolution(device, shape, dtype, layout)
     return lambda: torch.nn.functional.conv2d(x, weight, **options)
 
 
-def convolution_gradients(device, shape, dtype, channels_last=False):
+def convolution_gradients(device, shape, dtype, layout="plain"):
     """Those of the images and of the weight."""
     import torch
 
-    x, weight, options = of_convolution(device, shape, dtype, channels_last)
-    gradient = torch.ones_like(torch.nn.functional.conv2d(x, weight, **options))
+    x, weight, options = of_convolution(device, shape, dtype, layout)
+    gradient = laid_out(torch.ones_like(torch.nn.functional.conv2d(x, weight, **options)), layout)
     stride, padding, groups = options["stride"], options["padding"], options["groups"]
     geometry = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, [True, True, False])
     return lambda: torch.ops.aten.convolution_backward(gradient, x, weight, None, *geometry)
 
 
-def of_convolution(device, shape, dtype, channels_last):
+def laid_out(x, layout):
+    """A batch of images, plain, with their channels last, or on npu in NC1HWC0."""
+    import torch
+
+    if layout == "channels_last":
+        return x.to(memory_format=torch.channels_last)
+    if layout == "NC1HWC0" and x.device.type == "npu":
+        return torch.ops.npu.npu_format_cast(x, 3)
+    return x
+
+
+def of_convolution(device, shape, dtype, layout):
     import torch
 
     (channels, size, outputs, taps, stride, _), is_depthwise = shape, shape in DEPTHWISE
@@ -139,9 +150,7 @@ def of_convolution(device, shape, dtype, channels_last):
         torch.randn(sizes, generator=make).to(getattr(torch, dtype)).to(device)
         for sizes in ((IMAGES, channels, size, size), (outputs, channels // groups, taps, taps))
     )
-    if channels_last:
-        x = x.to(memory_format=torch.channels_last)
-    return x, weight, {"stride": stride, "padding": taps // 2, "groups": groups}
+    return laid_out(x, layout), weight, {"stride": stride, "padding": taps // 2, "groups": groups}
 
 
 def operands(device, shape, dtype):
@@ -353,8 +362,7 @@ def bottleneck(in_blocks, trains, device, shape, dtype):
     torch.manual_seed(0)
     block = Bottleneck(channels, width, stride).to(device).train(trains)
     x = torch.randn((IMAGES, channels, size, size)).to(getattr(torch, dtype)).to(device)
-    if in_blocks:
-        x = torch.ops.npu.npu_format_cast(x, 3)
+    x = laid_out(x, "NC1HWC0" if in_blocks else "plain")
     if not trains:
 
         def forward():
@@ -405,17 +413,13 @@ NORMALIZATION_PARTS = (
 CONVOLUTION_PARTS = (
     ("convolutions of ResNet-50", convolution, CONVOLUTIONS),
     ("gradients of convolutions of ResNet-50", convolution_gradients, CONVOLUTIONS),
-    ("depthwise convolutions of MobileNetV2", convolution, DEPTHWISE),
-    ("gradients of depthwise convolutions of MobileNetV2", convolution_gradients, DEPTHWISE),
-    (
-        "depthwise convolutions of MobileNetV2, channels_last",
-        functools.partial(convolution, channels_last=True),
-        DEPTHWISE,
-    ),
-    (
-        "gradients of depthwise convolutions of MobileNetV2, channels_last",
-        functools.partial(convolution_gradients, channels_last=True),
-        DEPTHWISE,
+    *(
+        (f"{title} of MobileNetV2, {layout}", functools.partial(make, layout=layout), DEPTHWISE)
+        for layout in ("plain", "channels_last", "NC1HWC0")
+        for title, make in (
+            ("depthwise convolutions", convolution),
+            ("gradients of depthwise convolutions", convolution_gradients),
+        )
     ),
 )
 

@@ -126,6 +126,17 @@ CONVOLUTIONS = {
 }
 
 
+# The same in groups.
+CONVOLUTIONS |= {
+    "depthwise": ((2, 37, 9, 11), 37, 3, {"padding": 1, "groups": 37}),
+    "depthwise with strides": ((3, 32, 14, 9), 32, 5, {"stride": 2, "padding": 2, "groups": 32}),
+    "depthwise, many taps": ((1, 20, 12, 12), 20, 9, {"padding": 4, "groups": 20}),
+    "depthwise, 1x1": ((2, 17, 5, 4), 17, 1, {"groups": 17}),
+    "groups in a block": ((2, 36, 8, 7), 36, 3, {"padding": 1, "groups": 9}),
+    "groups of blocks": ((2, 48, 7, 6), 96, 3, {"padding": 1, "stride": 2, "groups": 3}),
+}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
@@ -133,8 +144,9 @@ CONVOLUTIONS = {
 def test_convolution(case, bias, transposed, dtype):
     """The bits of plain memory, in results and gradients."""
     shape, outputs, window, options = CONVOLUTIONS[case]
+    groups = options.get("groups", 1)
     function = F.conv_transpose2d if transposed else F.conv2d
-    size = (shape[1], outputs) if transposed else (outputs, shape[1])
+    size = (shape[1], outputs // groups) if transposed else (outputs, shape[1] // groups)
     results = []
     for x in (random(shape, dtype).npu(), formatted(random(shape, dtype))):
         weight = random((*size, window, window), dtype, 1).npu().requires_grad_()
@@ -188,7 +200,10 @@ class Block(torch.nn.Module):
 
 def test_a_network_converts_at_its_edges():
     torch.manual_seed(0)
-    network = torch.nn.Sequential(Block(64), torch.nn.MaxPool2d(3, 2, 1), Block(64), Block(64)).npu()
+    depthwise = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
+    network = torch.nn.Sequential(
+        Block(64), torch.nn.MaxPool2d(3, 2, 1), depthwise, torch.nn.ReLU(), Block(64), Block(64)
+    ).npu()
     x = random((2, 64, 12, 12)).npu()
     wanted = copy.deepcopy(network)(x)
     torch_npu.reset_fallback_stats()
@@ -196,6 +211,15 @@ def test_a_network_converts_at_its_edges():
     assert conversions() == conversions("npu::npu_format_cast") == 1
     assert torch_npu.get_npu_format(got) == NC1HWC0
     assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("groups, outputs", [(24, 48), (3, 36), (4, 24)])
+def test_groups_that_blocks_do_not_have_whole(groups, outputs):
+    """They are computed as plain memory."""
+    x, weight = random((2, 24, 6, 5)), random((outputs, 24 // groups, 3, 3), seed=1)
+    y = F.conv2d(formatted(x), weight.npu(), groups=groups)
+    assert torch_npu.get_npu_format(y) != NC1HWC0
+    assert torch.equal(y, F.conv2d(x.npu(), weight.npu(), groups=groups))
 
 
 @pytest.fixture

@@ -182,11 +182,18 @@ Results convolution_of_plain(Arguments arguments, OpCounter& counter) {
   return convolution(taken, counter);
 }
 
-/// Calls with an image in NC1HWC0, of which kernels take one group. Other tensors become plain, or a result's
-/// gradient blocks.
+/// Whether kernels take an image in NC1HWC0 beside such a weight.
+bool takes_blocks(const Tensor& weight, int64_t groups) {
+  Convolution convolution;
+  convolution.groups = groups;
+  return weight.dim() == 4 && convolution.takes_blocks(weight.size(0), weight.size(1), Format::kBlock);
+}
+
+/// Calls with an image in NC1HWC0. Other tensors become plain, or a result's gradient blocks.
 Results convolution_in_blocks(Arguments arguments, OpCounter& counter) {
   c10::SmallVector<c10::IValue, 9> taken(arguments.begin(), arguments.end());
-  if (!is_in_blocks(taken[0].toTensor()) || taken[8].toInt() != 1) return std::nullopt;
+  if (!is_in_blocks(taken[0].toTensor()) || !takes_blocks(taken[1].toTensor(), taken[8].toInt()))
+    return std::nullopt;
   for (const size_t i : {1, 2})
     if (!taken[i].isNone()) taken[i] = plain_of(taken[i].toTensor(), counter);
   return convolution(taken, counter);
@@ -195,15 +202,17 @@ Results convolution_in_blocks(Arguments arguments, OpCounter& counter) {
 /// The same of a gradient; where it is in blocks the image may be the one that they were made of.
 Results convolution_backward_in_blocks(Arguments arguments, OpCounter& counter) {
   c10::SmallVector<c10::IValue, 11> taken(arguments.begin(), arguments.end());
-  const Tensor &gradient = arguments[0].toTensor(), &image = arguments[1].toTensor();
-  if (taken[9].toInt() != 1 || gradient.dim() != 4 || gradient.device() != image.device())
+  const Tensor &gradient = arguments[0].toTensor(), &image = arguments[1].toTensor(),
+               &weight = arguments[2].toTensor();
+  const int64_t groups = taken[9].toInt();
+  if (!takes_blocks(weight, groups) || gradient.dim() != 4 || gradient.device() != image.device())
     return std::nullopt;
-  if (is_in_blocks(gradient) && makes_blocks(image, arguments[2].toTensor(), 1))
+  if (is_in_blocks(gradient) && makes_blocks(image, weight, groups))
     taken[1] = cast_to(kNC1HWC0, image, counter);
   else if (!is_in_blocks(image))
     return std::nullopt;
   if (!is_in_blocks(gradient)) taken[0] = cast_to(kNC1HWC0, gradient, counter);
-  taken[2] = plain_of(taken[2].toTensor(), counter);
+  taken[2] = plain_of(weight, counter);
   return convolution_backward(taken, counter);
 }
 

@@ -10,6 +10,7 @@
 #include "ops/cube/depthwise.h"
 #include "ops/cube/gemm.h"
 #include "ops/cube/patch_product.h"
+#include "ops/grid.h"
 
 namespace anynpu::ops {
 namespace {
@@ -49,13 +50,16 @@ View grouped_image(const View& view, int64_t groups) {
 /// Weights as groups x outputs x channels x three numbers of taps.
 View grouped_weight(const View& view, int64_t groups) { return with_all_dims(split(view, 0, groups)); }
 
-/// What a convolution that is not transposed goes from, and to, with its weight.
+/// What a convolution that is not transposed goes from, and to, with its weight. The bias is the result's, or
+/// of a transposed one the image's.
 struct Tensors {
   View image, weight, out;  ///< grouped
+  std::optional<View> bias = {};
 };
 
 /// `image` and `out` as of a convolution that is not transposed.
-Tensors grouped(const Convolution& convolution, const View& image, const View& weight, const View& out) {
+Tensors grouped(const Convolution& convolution, const View& image, const View& weight, const View& out,
+                const std::optional<View>& bias = {}) {
   const auto& [stride, padding, dilation, transposed, groups] = convolution;
   const size_t rank = image.sizes.size();
   const auto has = [&](const std::vector<int64_t>& numbers, int64_t least) {
@@ -77,7 +81,7 @@ Tensors grouped(const Convolution& convolution, const View& image, const View& w
       " groups; batch x channels x sizes by outputs x channels of a group x taps to batch x outputs x "
       "positions that windows have there is accepted, of one type, with a stride, a padding and a dilation "
       "for each of one to three sizes");
-  return {grouped_image(image, groups), grouped_weight(weight, groups), grouped_image(out, groups)};
+  return {grouped_image(image, groups), grouped_weight(weight, groups), grouped_image(out, groups), bias};
 }
 
 /// Of the three dimensions, 0 and 1 where there are fewer.
@@ -180,10 +184,9 @@ std::vector<Launch> products(const View& image, std::span<const Part> parts, con
   return launches;
 }
 
-std::vector<Launch> from_image(const Convolution& convolution, const Tensors& tensors,
-                               const std::optional<View>& bias, const TakeMemory& take) {
-  const Part part = {tensors.weight, tensors.out, windows_of(convolution, tensors)};
-  return products(tensors.image, std::span(&part, 1), bias, take);
+std::vector<Launch> from_image(const Tensors& tensors, const Windows& windows, const TakeMemory& take) {
+  const Part part = {tensors.weight, tensors.out, windows};
+  return products(tensors.image, std::span(&part, 1), tensors.bias, take);
 }
 
 /// Elements of an image that have the same distance from a multiple of the stride: where they are, and the
@@ -238,137 +241,14 @@ std::vector<Part> parts_to_image(const View& image, View weight, const Windows& 
   return parts;
 }
 
-std::vector<Launch> to_image(const Convolution& convolution, const Tensors& tensors,
-                             const std::optional<View>& bias, const TakeMemory& take) {
-  const auto parts = parts_to_image(tensors.image, tensors.weight, windows_of(convolution, tensors), 3);
-  return products(tensors.out, parts, bias, take);
+std::vector<Launch> to_image(const Tensors& tensors, const Windows& windows, const TakeMemory& take) {
+  const auto parts = parts_to_image(tensors.image, tensors.weight, windows, 3);
+  return products(tensors.out, parts, tensors.bias, take);
 }
 
-/// Whether images come in blocks.
-bool is_in_blocks(const View& image, const View& weight) {
-  return image.sizes.size() == weight.sizes.size() + 1;
-}
-
-/// `image` and `out` of a convolution that is not transposed, in blocks, with three dimensions of sizes. The
-/// channels of a block come last.
-Tensors in_blocks(const Convolution& convolution, const View& image, const View& weight, const View& out) {
-  const size_t rank = weight.sizes.size();
-  bool fits = rank >= 3 && rank <= 5 && image.sizes.size() == rank + 1 && out.sizes.size() == rank + 1 &&
-              convolution.groups == 1 && image.strides.back() == 1 && out.strides.back() == 1;
-  const auto as_plain = [&](View view, int64_t channels) {
-    fits = fits && view.sizes[1] == (channels + view.sizes.back() - 1) / view.sizes.back();
-    view.sizes[1] = channels;
-    view.sizes.pop_back();
-    view.strides.pop_back();
-    return view;
-  };
-  if (fits)  // checks what else there is
-    grouped(convolution, as_plain(image, weight.sizes[1]), weight, as_plain(out, weight.sizes[0]));
-  fits = fits && image.sizes.back() == out.sizes.back();
-  require(fits, ErrorCode::kInvalidArgument, "a convolution in blocks of ", image.text(), " by ",
-          weight.text(), " to ", out.text(), " in ", convolution.groups,
-          " groups; batch x blocks x sizes x channels of a block by outputs x channels x taps to batch x "
-          "blocks x positions x outputs of a block is accepted, in one group, with the channels of a block "
-          "side by side");
-  const auto with_three_sizes = [&](View view) {
-    view.sizes.insert(view.sizes.begin() + 2, 5 - rank, 1);
-    view.strides.insert(view.strides.begin() + 2, 5 - rank, 0);
-    return view;
-  };
-  return {with_three_sizes(image), with_three_sizes(weight), with_three_sizes(out)};
-}
-
-std::vector<Launch> from_image_in_blocks(const Convolution& convolution, const Tensors& tensors,
-                                         const std::optional<View>& bias, const TakeMemory& take) {
-  std::vector<Launch> launches;
-  const Windows windows = windows_of(convolution, tensors.out, tensors.weight, 2);
-  prepare(BlockProduct{tensors.image, windows, tensors.weight, tensors.out, bias}, take, launches);
-  return launches;
-}
-
-std::vector<Launch> to_image_in_blocks(const Convolution& convolution, const Tensors& tensors,
-                                       const std::optional<View>& bias, const TakeMemory& take) {
-  std::vector<Launch> launches;
-  const Windows windows = windows_of(convolution, tensors.out, tensors.weight, 2);
-  for (const Part& part : parts_to_image(tensors.image, tensors.weight, windows, 2))
-    prepare(BlockProduct{tensors.out, part.windows, part.weight, part.out, bias}, take, launches);
-  return launches;
-}
-
-/// A block, of so many channels, as a group of a grouped image.
-View block_of(const View& blocks, int64_t number, int64_t channels) {
-  const auto &sizes = blocks.sizes, &strides = blocks.strides;
-  const View made = {blocks.dtype,
-                     blocks.data,
-                     {1, sizes[0], channels, sizes[2], sizes[3], sizes[4]},
-                     {strides[1], strides[0], strides[5], strides[2], strides[3], strides[4]}};
-  return shifted(made, 0, number);
-}
-
-std::vector<Launch> weight_gradient_in_blocks(const Tensors& tensors, const Windows& windows,
-                                              const TakeMemory& take) {
-  std::vector<Launch> launches;
-  const int64_t outputs = tensors.weight.sizes[0], channels = tensors.weight.sizes[1],
-                block = tensors.out.sizes.back();
-  View weight = tensors.weight;
-  weight.sizes.insert(weight.sizes.begin(), 1);
-  weight.strides.insert(weight.strides.begin(), 0);
-  const View image = block_of(tensors.image, 0, std::min(channels, block));
-  std::vector<DepthwiseCorrelation> parts;
-  for (int64_t first = 0; first < outputs; first += block) {
-    View part = shifted(weight, 1, first);
-    part.sizes[1] = std::min(block, outputs - first);
-    parts.push_back({image, block_of(tensors.out, first / block, part.sizes[1]), part, windows});
-  }
-  const auto has_kernel = [](const DepthwiseCorrelation& part) { return has_depthwise_kernel(part); };
-  if (std::ranges::all_of(parts, has_kernel)) {
-    for (const DepthwiseCorrelation& part : parts) prepare(part, take, launches);
-  } else {
-    prepare(BlockCorrelation{tensors.image, windows, tensors.out, tensors.weight}, launches);
-  }
-  return launches;
-}
-
-}  // namespace
-
-std::vector<Launch> Convolution::forward(const View& image, const View& weight,
-                                         const std::optional<View>& bias, const View& out,
-                                         const TakeMemory& take) const {
-  const bool blocks = is_in_blocks(image, weight);
-  int64_t outputs = out.sizes.size() > 1 ? out.sizes[1] : 0;
-  if (blocks && weight.sizes.size() > 1) outputs = weight.sizes[transposed ? 1 : 0];
-  require(!bias || (bias->sizes.size() == 1 && bias->dtype == out.dtype && bias->sizes[0] == outputs),
-          ErrorCode::kInvalidArgument, "a convolution to ", out.text(), ": the bias is ",
-          bias ? bias->text() : "", "; one number for each of its channels is accepted, of its type");
-  if (blocks && transposed)
-    return to_image_in_blocks(*this, in_blocks(*this, out, weight, image), bias, take);
-  if (blocks) return from_image_in_blocks(*this, in_blocks(*this, image, weight, out), bias, take);
-  if (transposed) return to_image(*this, grouped(*this, out, weight, image), bias, take);
-  return from_image(*this, grouped(*this, image, weight, out), bias, take);
-}
-
-std::vector<Launch> Convolution::image_gradient(const View& gradient, const View& weight, const View& out,
-                                                const TakeMemory& take) const {
-  if (is_in_blocks(gradient, weight) && transposed)
-    return from_image_in_blocks(*this, in_blocks(*this, gradient, weight, out), {}, take);
-  if (is_in_blocks(gradient, weight))
-    return to_image_in_blocks(*this, in_blocks(*this, out, weight, gradient), {}, take);
-  if (transposed) return from_image(*this, grouped(*this, gradient, weight, out), {}, take);
-  return to_image(*this, grouped(*this, out, weight, gradient), {}, take);
-}
-
-std::vector<Launch> Convolution::weight_gradient(const View& gradient, const View& image, const View& out,
-                                                 const TakeMemory& take) const {
-  if (is_in_blocks(image, out)) {
-    const Tensors tensors =
-        transposed ? in_blocks(*this, gradient, out, image) : in_blocks(*this, image, out, gradient);
-    return weight_gradient_in_blocks(tensors, windows_of(*this, tensors.out, tensors.weight, 2), take);
-  }
-  const Tensors tensors =
-      transposed ? grouped(*this, gradient, out, image) : grouped(*this, image, out, gradient);
+std::vector<Launch> to_weight(const Tensors& tensors, const Windows& windows, const TakeMemory& take) {
   std::vector<Launch> launches;
   if (tensors.weight.elements() == 0) return launches;
-  const Windows windows = windows_of(*this, tensors);
   // Before what depends on layouts, as the order of its sums is its own.
   if (const DepthwiseCorrelation product = {tensors.image, tensors.out, tensors.weight, windows};
       has_depthwise_kernel(product)) {
@@ -381,6 +261,186 @@ std::vector<Launch> Convolution::weight_gradient(const View& gradient, const Vie
       patches_of(tensors.image, std::span(&windows, 1), sum_type(tensors.image.dtype), take, launches);
   prepare(PatchCorrelation{patches[0], tensors.out, tensors.weight}, take, launches);
   return launches;
+}
+
+/// Whether images come in blocks.
+bool is_in_blocks(const View& image, const View& weight) {
+  return image.sizes.size() == weight.sizes.size() + 1;
+}
+
+/// `image` and `out` of a convolution that is not transposed, in blocks, with three dimensions of sizes. The
+/// channels of a block come last.
+Tensors in_blocks(const Convolution& convolution, const View& image, const View& weight, const View& out,
+                  const std::optional<View>& bias = {}) {
+  const size_t rank = weight.sizes.size();
+  bool fits = rank >= 3 && rank <= 5 && image.sizes.size() == rank + 1 && out.sizes.size() == rank + 1 &&
+              image.strides.back() == 1 && out.strides.back() == 1 &&
+              convolution.takes_blocks(weight.sizes[0], weight.sizes[1], image.sizes.back());
+  const auto as_plain = [&](View view, int64_t channels) {
+    fits = fits && view.sizes[1] == ceil_div(channels, view.sizes.back());
+    view.sizes[1] = channels;
+    view.sizes.pop_back();
+    view.strides.pop_back();
+    return view;
+  };
+  if (fits)  // checks what else there is
+    grouped(convolution, as_plain(image, weight.sizes[1] * convolution.groups), weight,
+            as_plain(out, weight.sizes[0]));
+  fits = fits && image.sizes.back() == out.sizes.back();
+  require(fits, ErrorCode::kInvalidArgument, "a convolution in blocks of ", image.text(), " by ",
+          weight.text(), " to ", out.text(), " in ", convolution.groups,
+          " groups; batch x blocks x sizes x channels of a block by outputs x channels of a group x taps to "
+          "batch x blocks x positions x outputs of a block is accepted, with the channels of a block side by "
+          "side, in one group, or where blocks have one group's channels only or, of as many as results, "
+          "those of whole groups");
+  const auto with_three_sizes = [&](View view) {
+    view.sizes.insert(view.sizes.begin() + 2, 5 - rank, 1);
+    view.strides.insert(view.strides.begin() + 2, 5 - rank, 0);
+    return view;
+  };
+  return {with_three_sizes(image), with_three_sizes(weight), with_three_sizes(out), bias};
+}
+
+/// Some of a dimension.
+View slice(const View& view, size_t dim, int64_t first, int64_t size) {
+  View made = shifted(view, dim, first);
+  made.sizes[dim] = size;
+  return made;
+}
+
+/// The first channels of a block, as a grouped image.
+View block_of(const View& blocks, int64_t number, int64_t groups, int64_t channels) {
+  const auto &sizes = blocks.sizes, &strides = blocks.strides;
+  return {blocks.dtype,
+          slice(blocks, 1, number, 1).data,
+          {groups, sizes[0], channels, sizes[2], sizes[3], sizes[4]},
+          {strides[5] * channels, strides[0], strides[5], strides[2], strides[3], strides[4]}};
+}
+
+/// The launches of a convolution in blocks of some groups: of each group where it has blocks of its own,
+/// whose tensors `of_group` takes; else of each block, whose grouped tensors `of_block` takes.
+template <class OfGroup, class OfBlock>
+std::vector<Launch> of_parts(int64_t groups, const Tensors& whole, const OfGroup& of_group,
+                             const OfBlock& of_block) {
+  if (groups == 1) return of_group(whole);
+  const auto& [image, weight, out, bias] = whole;
+  const int64_t block = image.sizes[5], channels = weight.sizes[1];
+  const auto bias_of = [&](int64_t first, int64_t count) -> std::optional<View> {
+    if (!bias) return std::nullopt;
+    const int64_t each = bias->sizes[0] / groups;
+    return slice(*bias, 0, first * each, count * each);
+  };
+  std::vector<std::vector<Launch>> calls;
+  if (channels % block == 0) {
+    const auto of = [&](const View& view, size_t dim, int64_t group) {
+      const int64_t size = view.sizes[dim] / groups;
+      return slice(view, dim, group * size, size);
+    };
+    for (int64_t g = 0; g < groups; ++g)
+      calls.push_back(of_group(Tensors{of(image, 1, g), of(weight, 0, g), of(out, 1, g), bias_of(g, 1)}));
+  } else {
+    const int64_t most = block / channels;
+    for (int64_t first = 0; first < groups; first += most) {
+      const int64_t count = std::min(most, groups - first), number = first / most;
+      calls.push_back(of_block(Tensors{block_of(image, number, count, channels),
+                                       split(slice(weight, 0, first * channels, count * channels), 0, count),
+                                       block_of(out, number, count, channels), bias_of(first, count)}));
+    }
+  }
+  return joined(std::move(calls));
+}
+
+std::vector<Launch> from_image_in_blocks(const Convolution& convolution, const Tensors& whole,
+                                         const TakeMemory& take) {
+  const Windows windows = windows_of(convolution, whole.out, whole.weight, 2);
+  const auto of_group = [&](const Tensors& tensors) {
+    std::vector<Launch> launches;
+    prepare(BlockProduct{tensors.image, windows, tensors.weight, tensors.out, tensors.bias}, take, launches);
+    return launches;
+  };
+  return of_parts(convolution.groups, whole, of_group,
+                  [&](const Tensors& block) { return from_image(block, windows, take); });
+}
+
+std::vector<Launch> to_image_in_blocks(const Convolution& convolution, const Tensors& whole,
+                                       const TakeMemory& take) {
+  const Windows windows = windows_of(convolution, whole.out, whole.weight, 2);
+  const auto of_group = [&](const Tensors& tensors) {
+    std::vector<Launch> launches;
+    for (const Part& part : parts_to_image(tensors.image, tensors.weight, windows, 2))
+      prepare(BlockProduct{tensors.out, part.windows, part.weight, part.out, tensors.bias}, take, launches);
+    return launches;
+  };
+  return of_parts(convolution.groups, whole, of_group,
+                  [&](const Tensors& block) { return to_image(block, windows, take); });
+}
+
+std::vector<Launch> to_weight_in_blocks(const Convolution& convolution, const Tensors& whole,
+                                        const TakeMemory& take) {
+  const Windows windows = windows_of(convolution, whole.out, whole.weight, 2);
+  const auto of_group = [&](const Tensors& tensors) {
+    std::vector<Launch> launches;
+    const auto& [image, weight, out, bias] = tensors;
+    const int64_t outputs = weight.sizes[0], block = out.sizes[5];
+    std::vector<DepthwiseCorrelation> parts;
+    for (int64_t first = 0; first < outputs; first += block) {
+      const int64_t count = std::min(block, outputs - first);
+      parts.push_back({block_of(image, 0, 1, std::min(weight.sizes[1], block)),
+                       block_of(out, first / block, 1, count), split(slice(weight, 0, first, count), 0, 1),
+                       windows});
+    }
+    const auto has_kernel = [](const DepthwiseCorrelation& part) { return has_depthwise_kernel(part); };
+    if (std::ranges::all_of(parts, has_kernel)) {
+      for (const DepthwiseCorrelation& part : parts) prepare(part, take, launches);
+    } else {
+      prepare(BlockCorrelation{image, windows, out, weight}, launches);
+    }
+    return launches;
+  };
+  return of_parts(convolution.groups, whole, of_group,
+                  [&](const Tensors& block) { return to_weight(block, windows, take); });
+}
+
+}  // namespace
+
+bool Convolution::takes_blocks(int64_t outputs, int64_t channels, int64_t block) const {
+  if (groups <= 1 || outputs % groups != 0 || channels <= 0) return groups == 1;
+  const bool own = outputs / groups % block == 0 && channels % block == 0,
+             shared = outputs / groups == channels && block % channels == 0;
+  return own || shared;
+}
+
+std::vector<Launch> Convolution::forward(const View& image, const View& weight,
+                                         const std::optional<View>& bias, const View& out,
+                                         const TakeMemory& take) const {
+  const bool blocks = is_in_blocks(image, weight);
+  int64_t outputs = out.sizes.size() > 1 ? out.sizes[1] : 0;
+  if (blocks && weight.sizes.size() > 1) outputs = transposed ? weight.sizes[1] * groups : weight.sizes[0];
+  require(!bias || (bias->sizes.size() == 1 && bias->dtype == out.dtype && bias->sizes[0] == outputs),
+          ErrorCode::kInvalidArgument, "a convolution to ", out.text(), ": the bias is ",
+          bias ? bias->text() : "", "; one number for each of its channels is accepted, of its type");
+  if (blocks && transposed)
+    return to_image_in_blocks(*this, in_blocks(*this, out, weight, image, bias), take);
+  if (blocks) return from_image_in_blocks(*this, in_blocks(*this, image, weight, out, bias), take);
+  const Tensors tensors =
+      transposed ? grouped(*this, out, weight, image, bias) : grouped(*this, image, weight, out, bias);
+  const Windows windows = windows_of(*this, tensors);
+  return transposed ? to_image(tensors, windows, take) : from_image(tensors, windows, take);
+}
+
+std::vector<Launch> Convolution::image_gradient(const View& gradient, const View& weight, const View& out,
+                                                const TakeMemory& take) const {
+  Convolution back = *this;
+  back.transposed = !transposed;
+  return back.forward(gradient, weight, {}, out, take);
+}
+
+std::vector<Launch> Convolution::weight_gradient(const View& gradient, const View& image, const View& out,
+                                                 const TakeMemory& take) const {
+  const View &from = transposed ? gradient : image, &to = transposed ? image : gradient;
+  if (is_in_blocks(image, out)) return to_weight_in_blocks(*this, in_blocks(*this, from, out, to), take);
+  const Tensors tensors = grouped(*this, from, out, to);
+  return to_weight(tensors, windows_of(*this, tensors), take);
 }
 
 }  // namespace anynpu::ops

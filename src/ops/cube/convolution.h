@@ -15,7 +15,7 @@ namespace anynpu::ops {
 /// f16, bf16, f32 and f64.
 ///
 /// Images, results and their gradients may all be in blocks instead, batch x blocks x sizes x channels of a
-/// block, which are side by side, as NC1HWC0 has them: of one group.
+/// block, which are side by side, as NC1HWC0 has them, where takes_blocks() says so.
 ///
 /// Sums are of products in f32, f64 for f64, in the order (tap, channel), with padding as zeros; the weight's
 /// gradient in the order (image, position). They are over blocks of kDepth products, as GemmCall has it, and
@@ -24,6 +24,11 @@ struct Convolution {
   std::vector<int64_t> stride, padding, dilation;  ///< of each dimension; 1, 0 and 1 at least
   bool transposed = false;
   int64_t groups = 1;
+
+  /// Whether images may be in blocks of `block` channels, by a weight whose first sizes are those: in one
+  /// group; in groups that have blocks of their own; and, of as many results as channels, in groups of which
+  /// each block has whole ones, as of one channel.
+  bool takes_blocks(int64_t outputs, int64_t channels, int64_t block) const;
 
   /// The launches of a call, in order; `take` gives memory for what they pass on. They raise kInvalidArgument
   /// where sizes or types do not fit.

@@ -79,10 +79,18 @@ inline double ulp(DType dtype, double number) {
   return std::ldexp(1.0, exponent - digits + 1);
 }
 
+/// The kernel's grid for its arguments, and for those joined.
+inline int64_t grid_of(const Launch& launch) {
+  int64_t blocks = launch.code().blocks(launch.arguments());
+  for (const Launch& other : launch.joined()) blocks += grid_of(other);
+  return blocks;
+}
+
 /// Runs a launch by the interpreter.
 inline void interpret(const Launch& launch) {
+  EXPECT_EQ(launch.blocks(), grid_of(launch));
+  for (const Launch& other : launch.joined()) interpret(other);
   const tile::Kernel& kernel = launch.code().kernel();
-  EXPECT_EQ(launch.blocks(), launch.code().blocks(launch.arguments()));
   const int64_t* word = launch.arguments().words();
   tile::Arguments arguments;
   for (size_t i = 0; i < kernel.sizes.size(); ++i) arguments.sizes.push_back(*word++);
