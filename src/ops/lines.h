@@ -43,6 +43,7 @@ struct LineOp {
   std::vector<Holds> taken = {};  ///< the same of operands
   bool widens = false;            ///< of integers and bool the common type is i64, unless a call says another
   bool in_f64 = false;            ///< f32 is computed in f64
+  bool rounds_operands = true;    ///< of a reduction: to the common type, not the compute type at once
   bool in_order = false;          ///< has kernels for lines along columns only
   bool of_nothing = true;         ///< has results for a line without elements
   /// Of a reduction: the operator that is applied to parts of a long line, and the one that is applied to its

@@ -198,13 +198,14 @@ def test_types_of_results(served):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_mean_in_halves_is_that_of_what_was_given(dtype):
+def test_a_mean_in_halves_is_that_of_what_was_given(dtype, served):
     wide = torch.tensor([[1e5, -1e5, 3e4, 7.0], [2049.0, 2049.0, 2049.0, 2051.0]])  # as halves: inf, 2048
     for x in (wide, wide.double(), wide[1:].int(), wide.to(torch.bfloat16)):
         for dim in (0, 1, (0, 1)):
             expected = torch.mean(x, dim=dim, dtype=dtype)
             assert expected.isfinite().all()
             torch.testing.assert_close(torch.mean(x.npu(), dim=dim, dtype=dtype).cpu(), expected)
+    served("aten::mean.dim")
 
 
 @pytest.mark.parametrize("function", [torch.cumsum, torch.cumprod])

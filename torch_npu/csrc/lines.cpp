@@ -189,12 +189,8 @@ std::optional<c10::ScalarType> common_type(const LineOp& op, const Given& given)
   return c10::isIntegralType(type, /*includeBool=*/true) ? at::kLong : type;
 }
 
-/// Whether PyTorch rounds other things than the operand to `common` and the result to it: a mean in halves of
-/// other numbers is that of these as f32, and a running value of a tensor without dimensions is the tensor.
-bool rounds_otherwise(const LineOp& op, const Tensor& x, c10::ScalarType common) {
-  if (!op.reduces()) return x.dim() == 0 && op.widens;
-  return common != x.scalar_type() && c10::isReducedFloatingType(common) && op.name == "Mean";
-}
+/// Whether PyTorch gives the operand itself: as the running value of a tensor without dimensions.
+bool is_copy(const LineOp& op, const Tensor& x) { return !op.reduces() && op.widens && x.dim() == 0; }
 
 c10::ScalarType type_of_result(const LineOp& op, size_t i, c10::ScalarType common) {
   switch (op.gives(i)) {
@@ -246,7 +242,7 @@ bool LinePlan::make(const LineOp& op, const Given& given) {
     if (!takes(*operand, x)) return false;
   const auto over = dims_of(op, given, x.dim());
   const auto type = common_type(op, given);
-  if (!over || !type || rounds_otherwise(op, x, *type)) return false;
+  if (!over || !type || is_copy(op, x)) return false;
   const auto common = dtype_of(*type);
   if (!common || !op.dtypes.contains(*common) || (x.numel() == 0 && !op.of_nothing)) return false;
   op_ = &op;

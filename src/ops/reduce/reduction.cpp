@@ -130,7 +130,8 @@ std::vector<int64_t> reduced_sizes(std::span<const int64_t> sizes, Dims over, bo
 }
 
 std::vector<Launch> prepare(const Reduction& reduction, const TakeMemory& take) {
-  const auto& [op, common, results, operand, over] = reduction;
+  const auto& [op, given, results, operand, over] = reduction;
+  const DType common = op.rounds_operands ? given : compute_type(op, given);
   std::vector<Launch> launches;
   View x = turned(operand, over);
   const size_t dims = x.sizes.size(), kept = dims - over.count();

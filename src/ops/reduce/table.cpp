@@ -57,6 +57,7 @@ std::vector<LineOp> reductions() {
       reduction({.name = "Mean",
                  .doc = "the mean",
                  .formula = line_formula<1>(mean),
+                 .rounds_operands = false,
                  .of_parts = "Sum",
                  .aten = {"mean"}}),
       reduction({.name = "Amax",
