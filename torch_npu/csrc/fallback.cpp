@@ -172,27 +172,38 @@ class FallbackCall {
   double bytes_ = 0;
 };
 
-void check_mode(const c10::OperatorHandle& op, const OpPlan& plan) {
+/// Native kernels leave wrong arguments to PyTorch's, which says what is wrong with them.
+constexpr const char* kOfNone = " has no native kernel for device npu";
+constexpr const char* kOfCall =
+    " has no native kernel for device npu that takes these arguments, or they are wrong";
+
+void check_mode(const c10::OperatorHandle& op, const OpPlan& plan, const char* lack) {
   const FallbackMode now = fallback_mode();
   if (now == FallbackMode::kAllow) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(now != FallbackMode::kError, op.operator_name(),
-                              " has no native kernel for device npu, and the fallback mode is \"error\"");
+  TORCH_CHECK_NOT_IMPLEMENTED(now != FallbackMode::kError, op.operator_name(), lack,
+                              ", and the fallback mode is \"error\"");
   if (!plan.warned.exchange(true))
-    TORCH_WARN(op.operator_name(),
-               " has no native kernel for device npu; PyTorch's CPU kernel runs in its place");
+    TORCH_WARN(op.operator_name(), lack, "; PyTorch's CPU kernel runs in its place");
 }
 
-}  // namespace
-
 // [docs:fallback]
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+void fall_back(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack, const char* lack) {
   const OpPlan& plan = plan_of(op);
-  check_mode(op, plan);
+  check_mode(op, plan, lack);
   plan.counter.count_fallback();
   if (plan.reads_values) note_sync();
   FallbackCall(op, plan, *stack).run(keys);
 }
 // [/docs]
+
+}  // namespace
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  fall_back(op, keys, stack, kOfNone);
+}
+void fallback_of_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  fall_back(op, keys, stack, kOfCall);
+}
 
 FallbackMode fallback_mode() { return mode.load(std::memory_order_relaxed); }
 void set_fallback_mode(FallbackMode next) { mode = next; }

@@ -10,6 +10,8 @@ namespace torch_npu {
 /// Runs `op` with PyTorch's CPU kernel on the memory of its npu tensors, without copying any. The kernel of
 /// every operator that has no native one.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+/// The same of an operator that has a native one, which does not take the call.
+void fallback_of_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 /// Makes fallback() the kernel of every operator without a native one, for all layouts of device npu. Called
 /// once, when the native kernels are registered.

@@ -60,7 +60,7 @@ class NativeOp : public c10::OperatorKernel {
     } else {
       results = kernel_(arguments, counter_);
     }
-    if (!results) return fallback(op, keys, stack);
+    if (!results) return fallback_of_call(op, keys, stack);
     torch::jit::drop(*stack, count);
     for (c10::IValue& result : *results) torch::jit::push(*stack, std::move(result));
   }

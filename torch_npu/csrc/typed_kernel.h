@@ -103,7 +103,7 @@ class TypedKernel<Kernel, Result(Parameters...)> {
     } else {
       torch::jit::Stack stack;
       torch::jit::push(stack, arguments...);
-      in_formats ? boxed_(op_, keys, &stack) : fallback(op_, keys, &stack);
+      in_formats ? boxed_(op_, keys, &stack) : fallback_of_call(op_, keys, &stack);
       if constexpr (std::is_same_v<Result, at::Tensor>) return std::move(stack[0]).toTensor();
       if constexpr (kResults > 1) return {std::move(stack[0]).toTensor(), std::move(stack[1]).toTensor()};
     }
