@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -27,6 +29,11 @@ const Option cache_dir("ANYNPU_CACHE_DIR", "",
 const Option cache_bytes("ANYNPU_CACHE_BYTES", "256M",
                          "from how many bytes on the compiled kernels in ANYNPU_CACHE_DIR that were not used "
                          "for longest are removed");
+
+const Option max_isa(
+    "ANYNPU_MAX_ISA", "",
+    "widest instruction set that kernels are compiled for, where the processor has it: avx2, "
+    "avx512, or avx512_dot, which has dot products of pairs; default: the processor's");
 
 /// How often a thread that waits for another one's compilation looks. (A wait without end is a function of
 /// newer libstdc++ than this runs on.)
@@ -149,11 +156,28 @@ int64_t product_columns(tile::DType sums, int64_t rows, int64_t most) {
 
 const char* build_id() { return kBuildId; }
 
+std::vector<Isa> isas_of_processor() {
+  std::vector<Isa> isas = {Isa::kAvx2};
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+    return isas;
+  isas.push_back(Isa::kAvx512);
+  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
+    isas.push_back(Isa::kAvx512Dot);
+  return isas;
+}
+
 Isa isa_of_machine() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-             ? Isa::kAvx512
-             : Isa::kAvx2;
+  static const Isa isa = [] {
+    const auto there = isas_of_processor();
+    const std::string most = max_isa.text();
+    if (most.empty()) return there.back();
+    const auto* found = std::ranges::find(kIsaNames, most);
+    require(found != std::end(kIsaNames), ErrorCode::kInvalidArgument, max_isa.name(), " is '", most,
+            "'; accepted are avx2, avx512, avx512_dot");
+    return std::min(static_cast<Isa>(found - std::begin(kIsaNames)), there.back());
+  }();
+  return isa;
 }
 
 }  // namespace anynpu::jit

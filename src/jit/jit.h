@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "jit/arguments.h"
 #include "tile/interpret.h"
@@ -16,9 +18,13 @@ namespace anynpu::jit {
 /// Names the sources of the tile IR and the JIT and the version of LLVM.
 const char* build_id();
 
-/// Instruction sets that code can be made for.
-enum class Isa : uint8_t { kAvx2, kAvx512 };
-Isa isa_of_machine();  ///< the widest that this processor has
+/// Instruction sets that code can be made for, each with those before it. The last one has dot products of
+/// pairs, of bf16 and of i16 (AVX512_BF16 and AVX512_VNNI).
+enum class Isa : uint8_t { kAvx2, kAvx512, kAvx512Dot };
+inline constexpr std::string_view kIsaNames[] = {"avx2", "avx512", "avx512_dot"};
+std::vector<Isa> isas_of_processor();  ///< those that it has, the widest last
+/// What compiled() makes code for: the widest of the processor that ANYNPU_MAX_ISA allows.
+Isa isa_of_machine();
 
 /// How many columns of a product of matrices this machine computes at once, where it has that many rows or
 /// more and at most `most` columns; sums of that type.

@@ -13,7 +13,7 @@ struct VectorRegisters {
   int count, bytes;
 };
 constexpr VectorRegisters vector_registers(Isa isa) {
-  return isa == Isa::kAvx512 ? VectorRegisters{16, 32, 64} : VectorRegisters{8, 16, 32};
+  return isa == Isa::kAvx2 ? VectorRegisters{8, 16, 32} : VectorRegisters{16, 32, 64};
 }
 
 /// The most rows of a product of matrices that are computed at once.

@@ -3,12 +3,13 @@
 namespace anynpu::ops {
 namespace {
 
-/// Marks the buffers, not the local ones, that instructions name for anything but loading.
+/// Marks the buffers, not the local ones, that instructions write.
 void mark_written(const tile::Kernel& kernel, const tile::Body& body, std::vector<bool>& written) {
   for (const tile::Instruction& instruction : body.instructions) {
     const int buffer = instruction.buffer;
-    if (buffer >= 0 && !kernel.is_local(buffer) && instruction.opcode != tile::Opcode::kLoad)
-      written[static_cast<size_t>(buffer)] = true;
+    const bool writes =
+        instruction.opcode == tile::Opcode::kStore || instruction.opcode == tile::Opcode::kAccumulate;
+    if (writes && !kernel.is_local(buffer)) written[static_cast<size_t>(buffer)] = true;
     for (const tile::Body& inner : instruction.body) mark_written(kernel, inner, written);
   }
 }

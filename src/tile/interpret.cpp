@@ -204,6 +204,8 @@ class Interpreter {
         return transpose(*operands[0], results[0]);
       case Opcode::kMatmul:
         return matmul(operands, results[0]);
+      case Opcode::kMatmulPairs:
+        return matmul_pairs(operands, results[0]);
       case Opcode::kPhilox:
         return philox(operands, results);
       default:
@@ -447,6 +449,22 @@ class Interpreter {
           result.set(row, col, sum);
         });
     });
+  }
+
+  static void matmul_pairs(const std::vector<const Tile*>& operands, Tile& result) {
+    const auto &a = *operands[0], &b = *operands[1], &c = *operands[2];
+    const auto multiply = [&]<class T>(std::type_identity<T>) {
+      for_each(result, [&](int64_t row, int64_t col) {
+        T sum = c.get<T>(row, col);
+        for (int64_t k = 0; k < a.cols; ++k)
+          sum = lane::add_products_of_pairs(a.get<int32_t>(row, k), b.get<int32_t>(k, col), sum);
+        result.set(row, col, sum);
+      });
+    };
+    if (result.dtype == DType::kF32)
+      multiply(std::type_identity<float>());
+    else
+      multiply(std::type_identity<int32_t>());
   }
 
   static void philox(const std::vector<const Tile*>& operands, std::vector<Tile>& results) {

@@ -125,6 +125,7 @@ constexpr OpcodeInfo kOpcodeTable[] = {
     scan(Opcode::kRowScanMin, "row_scan_min"),
     special(Opcode::kTranspose, "transpose", 1),
     special(Opcode::kMatmul, "matmul", 3, DTypes(DType::kF32, DType::kF64, DType::kI32)),
+    special(Opcode::kMatmulPairs, "matmul_pairs", 3, DTypes(DType::kF32, DType::kI32)),
     special(Opcode::kPhilox, "philox", 3, DTypes(DType::kI64)),
     special(Opcode::kLoop, "loop", -1),
     special(Opcode::kYield, "yield", -1),
@@ -251,6 +252,7 @@ class Inference {
       case Opcode::kTranspose:
         return {{operand(0).dtype, operand(0).cols, operand(0).rows}};
       case Opcode::kMatmul:
+      case Opcode::kMatmulPairs:
         return matmul();
       case Opcode::kPhilox:
         return philox();
@@ -375,10 +377,13 @@ class Inference {
 
   /// operand 0 (m x k) times operand 1 (k x n) plus operand 2 (m x n).
   std::vector<Type> matmul() const {
-    const Type &a = accepted(0), &b = accepted(1), &c = accepted(2);
-    if (a.dtype != b.dtype || a.dtype != c.dtype || !(a.cols == b.rows) || !(a.rows == c.rows) ||
+    const bool pairs = instruction_.opcode == Opcode::kMatmulPairs;
+    const Type &a = operand(0), &b = operand(1), &c = accepted(2);
+    const DType factors = pairs ? DType::kI32 : c.dtype;
+    if (a.dtype != factors || b.dtype != factors || !(a.cols == b.rows) || !(a.rows == c.rows) ||
         !(b.cols == c.cols))
-      fail(text(a), " times ", text(b), " plus ", text(c), ": m x k times k x n plus m x n is accepted");
+      fail(text(a), " times ", text(b), " plus ", text(c), ": m x k times k x n plus m x n is accepted, ",
+           pairs ? "the factors of i32" : "of one type");
     return {c};
   }
 

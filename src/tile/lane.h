@@ -212,6 +212,27 @@ T fma(T a, T b, T c) {
   return std::fma(a, b, c);
 }
 
+/// What processors' dot products take a number for: a subnormal one for a zero.
+inline float flushed(float a) {
+  return std::fabs(a) < std::numeric_limits<float>::min() ? std::copysign(0.0f, a) : a;
+}
+
+/// Adds the products of two pairs to a sum, those of the upper halves first: see Opcode::kMatmulPairs.
+inline float add_products_of_pairs(int32_t a, int32_t b, float sum) {
+  const auto half = [](int32_t pair, int shift) {
+    return flushed(std::bit_cast<float>(static_cast<uint32_t>(pair) << shift & 0xffff0000u));
+  };
+  for (const int shift : {0, 16}) sum = flushed(std::fma(half(a, shift), half(b, shift), flushed(sum)));
+  return sum;
+}
+inline int32_t add_products_of_pairs(int32_t a, int32_t b, int32_t sum) {
+  const auto half = [](int32_t pair, int shift) {
+    return static_cast<int32_t>(static_cast<uint32_t>(pair) << shift) >> 16;
+  };
+  for (const int shift : {0, 16}) sum = add(sum, mul(half(a, shift), half(b, shift)));
+  return sum;
+}
+
 template <Float T>
 T unary_float(Opcode opcode, T a) {
   switch (opcode) {

@@ -94,12 +94,19 @@ enum class Opcode : uint8_t {
   kRowScanMin,
   kTranspose,  ///< rows become columns
   kMatmul,     ///< adds a product of matrices to a tile
+  /// The same of matrices of pairs along what is summed over: each element, of 32 bits, is two numbers, the
+  /// one in its upper half first. They are bf16 where sums are f32, and subnormal numbers, sums too, count as
+  /// zero, as in processors' dot products; where sums are i32 they are i16.
+  kMatmulPairs,
   kPhilox,
   // Control.
   kLoop,
   kYield,  ///< ends a loop's body
 };
 constexpr int kOpcodes = static_cast<int>(Opcode::kYield) + 1;
+constexpr bool is_product(Opcode opcode) {
+  return opcode == Opcode::kMatmul || opcode == Opcode::kMatmulPairs;
+}
 
 /// The transcendental operations of one operand, and of two, with their names: in tile/math.h for f32, and in
 /// tile/math_f64.h, most of them libm's.

@@ -19,6 +19,8 @@ std::optional<DType> dtype_of(const Kernel& kernel, const Instruction& instructi
       return instruction.type.dtype;
     case Opcode::kSelect:
       return kernel.type(instruction.operands[1]).dtype;
+    case Opcode::kMatmulPairs:
+      return kernel.type(instruction.operands[2]).dtype;
     default:
       if (instruction.operands.empty()) return std::nullopt;
       return kernel.type(instruction.operands[0]).dtype;
@@ -103,7 +105,7 @@ void Coverage::add(const Kernel& kernel, const Body& body) {
 /// What follows from how one instruction of a body uses another's result.
 void Coverage::add_uses(const Kernel& kernel, const Body& body) {
   for (const Instruction& instruction : body.instructions) {
-    if (instruction.opcode == Opcode::kMatmul) add_product(kernel, body, instruction);
+    if (is_product(instruction.opcode)) add_product(kernel, body, instruction);
     if (instruction.opcode != Opcode::kStore || !kernel.is_local(instruction.buffer)) continue;
     const Instruction* stored = definition(body, instruction.operands[0]);
     if (stored != nullptr && stored->opcode == Opcode::kTranspose) see(Way::kTurnedToLocal);

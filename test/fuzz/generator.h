@@ -33,7 +33,8 @@ class Generator {
     Index first_row = 0;
   };
   struct Product {
-    DType dtype;
+    Opcode opcode;
+    DType factors, sums_type;
     Matrix left, right, addend;
     Span rows, cols, depth;
     int sums = -1;  ///< a local buffer to which parts of depth are added, or what is stored is added
@@ -97,7 +98,7 @@ class Generator {
   Matrix matrix_to_write(DType dtype, const Span& rows, const Span& cols);
   Expr part(const Matrix& matrix, DType dtype, const Span& rows, const Span& cols);
   Expr computed(DType dtype, const Span& rows, const Span& cols);
-  Expr operand(const Matrix& matrix, DType dtype, const Span& rows, const Span& cols);
+  Expr operand(const Product& product, const Matrix& matrix, const Span& rows, const Span& cols);
   Expr addend(const Product& product, const Span& rows, const Span& cols);
   Expr multiplied(const Product& product, const Span& rows, const Span& cols);
   void multiply_parts(Product product);

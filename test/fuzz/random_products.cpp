@@ -6,19 +6,33 @@
 namespace anynpu::tile {
 namespace {
 
-constexpr DType kProductTypes[] = {DType::kF32, DType::kF64, DType::kI32};
+struct ProductTypes {
+  Opcode opcode;
+  DType factors, sums;
+};
+constexpr ProductTypes kProductTypes[] = {{Opcode::kMatmul, DType::kF32, DType::kF32},
+                                          {Opcode::kMatmul, DType::kF64, DType::kF64},
+                                          {Opcode::kMatmul, DType::kI32, DType::kI32},
+                                          {Opcode::kMatmulPairs, DType::kI32, DType::kF32},
+                                          {Opcode::kMatmulPairs, DType::kI32, DType::kI32}};
 
 }  // namespace
 
 /// A product of matrices of the rows of a block: in one piece, a value from then on, or in parts, which are
 /// stored or added up.
 void Generator::product() {
-  const DType dtype = one_of(kProductTypes);
+  const ProductTypes types = one_of(kProductTypes);
   const Span rows = all(rows_), cols = all(chance(60) ? *c_ : Index(one_of(std::array{1, 8, 17, 24, 40}))),
              depth = all(chance(50) ? *k_ : Index(one_of(std::array{1, 4, 5, 9})));
-  const Product product = {
-      dtype, matrix(dtype, rows, depth), matrix(dtype, depth, cols), matrix(dtype, rows, cols), rows, cols,
-      depth};
+  const Product product = {types.opcode,
+                           types.factors,
+                           types.sums,
+                           matrix(types.factors, rows, depth),
+                           matrix(types.factors, depth, cols),
+                           matrix(types.sums, rows, cols),
+                           rows,
+                           cols,
+                           depth};
   if (chance(50)) return multiply_parts(product);
   const Expr value = multiplied(product, rows, cols);
   const bool goes_on = cols.count == *c_;
@@ -79,7 +93,10 @@ Expr Generator::computed(DType dtype, const Span& rows, const Span& cols) {
 }
 
 /// Read in place, or copied: to a local buffer that is then written again, or computed.
-Expr Generator::operand(const Matrix& matrix, DType dtype, const Span& rows, const Span& cols) {
+Expr Generator::operand(const Product& product, const Matrix& matrix, const Span& rows, const Span& cols) {
+  const DType dtype = product.factors;
+  if (product.opcode == Opcode::kMatmulPairs && chance(60))  // pairs of numbers of any size
+    return builder_.bitcast(part(matrix, DType::kF32, rows, cols), dtype);
   const Expr tile = part(matrix, dtype, rows, cols);
   if (chance(10)) {
     const Opcode opcode = any_unary();
@@ -100,21 +117,21 @@ Expr Generator::operand(const Matrix& matrix, DType dtype, const Span& rows, con
 Expr Generator::addend(const Product& product, const Span& rows, const Span& cols) {
   switch (between(0, 3)) {
     case 0:
-      return part(product.addend, product.dtype, rows, cols);
+      return part(product.addend, product.sums_type, rows, cols);
     case 1: {
-      const int row = memory(product.dtype, {1, product.cols.most}, true);
+      const int row = memory(product.sums_type, {1, product.cols.most}, true);
       return builder_.broadcast(builder_.load(row, {0, cols.first}, 1, cols.count), rows.count, cols.count);
     }
     default:
-      return builder_.broadcast(builder_.constant(product.dtype, 0.0), rows.count, cols.count);
+      return builder_.broadcast(builder_.constant(product.sums_type, 0.0), rows.count, cols.count);
   }
 }
 
 /// Of some rows and columns: over all of depth at once, or in a loop over parts of it.
 Expr Generator::multiplied(const Product& product, const Span& rows, const Span& cols) {
   const auto over = [&](const Span& depth, const Expr& sums) {
-    return builder_.op(Opcode::kMatmul, {operand(product.left, product.dtype, rows, depth),
-                                         operand(product.right, product.dtype, depth, cols), sums});
+    return builder_.op(product.opcode, {operand(product, product.left, rows, depth),
+                                        operand(product, product.right, depth, cols), sums});
   };
   const Expr start = addend(product, rows, cols);
   const Span& depth = product.depth;
@@ -148,7 +165,7 @@ void Generator::multiply_parts(Product product) {
     }
   };
   if (chance(50)) return all_blocks();
-  product.sums = local(product.dtype, {product.rows.most, product.cols.most});
+  product.sums = local(product.sums_type, {product.rows.most, product.cols.most});
   const Span all_rows = product.rows, all_cols = product.cols;
   builder_.store(product.sums, {0, 0}, addend(product, all_rows, all_cols));
   loop_over(product.depth, one_of(std::array{1, 5, 16}), [&](const Span& some) {

@@ -85,7 +85,7 @@ class Steps {
 /// Machine code for one instruction set against the interpreter.
 class Comparison {
  public:
-  Comparison(jit::Isa isa, const char* name) : isa_(isa), name_(name), steps_(isa) {}
+  Comparison(jit::Isa isa, std::string_view name) : isa_(isa), name_(name), steps_(isa) {}
 
   /// What is wrong with a program; empty when nothing is. `expected`: the interpreter's results, unless it
   /// met a position out of range.
@@ -128,15 +128,15 @@ class Comparison {
   }
 
   const jit::Isa isa_;
-  const char* const name_;
+  const std::string_view name_;
   Steps steps_;
 };
 
 class Fuzzer {
  public:
   Fuzzer() {
-    comparisons_.emplace_back(jit::Isa::kAvx2, "AVX2");
-    if (jit::isa_of_machine() == jit::Isa::kAvx512) comparisons_.emplace_back(jit::Isa::kAvx512, "AVX-512");
+    for (const jit::Isa isa : jit::isas_of_processor())
+      comparisons_.emplace_back(isa, jit::kIsaNames[static_cast<size_t>(isa)]);
   }
 
   /// What is wrong with the program of a seed; empty when nothing is.

@@ -216,7 +216,7 @@ std::string usage() {
          "Options:\n"
          "  --size NAME=NUMBER  a size of the program, for what runs it; once for each\n"
          "  --seed NUMBER       of the random elements and scalars it runs on (default: 1)\n"
-         "  --isa avx2|avx512   what to compile for (default: the widest of this processor)\n"
+         "  --isa NAME          what to compile for: avx2, avx512, avx512_dot (default: the widest here)\n"
          "  --kernel NAME       one of several programs\n";
 }
 
@@ -226,6 +226,13 @@ int64_t number_of(std::string_view text, std::string_view option) {
   refuse_unless(error == std::errc() && end == text.data() + text.size() && number >= 0, option, ": '", text,
                 "' is not a number of 0 or more");
   return number;
+}
+
+jit::Isa isa_of(std::string_view name) {
+  const auto* found = std::ranges::find(jit::kIsaNames, name);
+  refuse_unless(found != std::end(jit::kIsaNames), "--isa: '", name,
+                "' is not one of avx2, avx512, avx512_dot");
+  return static_cast<jit::Isa>(found - std::begin(jit::kIsaNames));
 }
 
 void take(int option, std::string_view value, Options& options) {
@@ -240,8 +247,7 @@ void take(int option, std::string_view value, Options& options) {
       options.seed = static_cast<uint64_t>(number_of(value, "--seed"));
       break;
     case 'i':
-      refuse_unless(value == "avx2" || value == "avx512", "--isa: '", value, "' is not one of avx2, avx512");
-      options.isa = value == "avx2" ? jit::Isa::kAvx2 : jit::Isa::kAvx512;
+      options.isa = isa_of(value);
       break;
     default:
       options.kernel = value;

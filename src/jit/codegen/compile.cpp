@@ -35,10 +35,13 @@ constexpr const char* kEntry = "kernel";
 
 Target target_of(Isa isa) {
   // Features by name and not the machine's: one instruction set level gives one result.
-  if (isa == Isa::kAvx512) return {kX86, "x86-64-v4", "-prefer-256-bit", vector_registers(isa), 1};
-  return {kX86, "x86-64-v3", "", vector_registers(isa), 4};
+  if (isa == Isa::kAvx2) return {kX86, "x86-64-v3", "", vector_registers(isa), 4, isa};
+  const char* features = isa == Isa::kAvx512 ? "-prefer-256-bit" : "-prefer-256-bit,+avx512bf16,+avx512vnni";
+  return {kX86, "x86-64-v4", features, vector_registers(isa), 1, isa};
 }
-Target aarch64() { return {"aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", {4, 32, 16}, 0}; }
+Target aarch64() {
+  return {"aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", {4, 32, 16}, 0, std::nullopt};
+}
 
 std::unique_ptr<llvm::TargetMachine> machine_for(const Target& target) {
   std::string error;
@@ -174,7 +177,7 @@ class LlvmCompiler final : public Compiler {
 
  private:
   std::mutex mutex_;
-  std::unique_ptr<Backend> backends_[2];  ///< by Isa
+  std::unique_ptr<Backend> backends_[std::size(kIsaNames)];  ///< by Isa
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "jit/codegen/elements.h"
 
+#include <llvm/IR/IntrinsicsX86.h>
+
 #include <cmath>
 
 #include "base/error.h"
@@ -244,6 +246,52 @@ llvm::Value* Elements::compare(Opcode opcode, DType dtype, llvm::Value* a, llvm:
 
 llvm::Value* Elements::fma(llvm::Value* a, llvm::Value* c, llvm::Value* d) {
   return b.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, c, d});
+}
+
+llvm::Value* Elements::product_added(Opcode opcode, llvm::Value* a, llvm::Value* c, llvm::Value* sum) {
+  const bool integers = sum->getType()->isIntOrIntVectorTy();
+  if (opcode == Opcode::kMatmulPairs)
+    return integers ? i16_pairs_added(a, c, sum) : bf16_pairs_added(a, c, sum);
+  return integers ? b.CreateAdd(sum, b.CreateMul(a, c)) : fma(a, c, sum);
+}
+
+llvm::Value* Elements::bf16_pairs_added(llvm::Value* a, llvm::Value* c, llvm::Value* sum) {
+  const int lanes = lanes_of(sum);
+  if (target_.isa == Isa::kAvx512Dot && lanes == 16) {
+    llvm::Type* pairs = llvm::FixedVectorType::get(b.getBFloatTy(), 32);
+    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {},
+                             {sum, b.CreateBitCast(a, pairs), b.CreateBitCast(c, pairs)});
+  }
+  llvm::Type *words = type(DType::kI32, lanes), *floats = type(DType::kF32, lanes);
+  const auto word = [&](uint64_t bits) { return llvm::ConstantInt::get(words, bits); };
+  const auto flushed = [&](llvm::Value* bits) {
+    llvm::Value* tiny = b.CreateICmpEQ(b.CreateAnd(bits, word(0x7f800000)), word(0));
+    return b.CreateBitCast(b.CreateSelect(tiny, b.CreateAnd(bits, word(0x80000000)), bits), floats);
+  };
+  const auto add = [&](const auto& half) {
+    sum = flushed(b.CreateBitCast(fma(flushed(half(a)), flushed(half(c)), sum), words));
+  };
+  sum = flushed(b.CreateBitCast(sum, words));
+  add([&](llvm::Value* pair) { return b.CreateAnd(pair, word(0xffff0000)); });
+  add([&](llvm::Value* pair) { return b.CreateShl(pair, 16); });
+  return sum;
+}
+
+llvm::Value* Elements::i16_pairs_added(llvm::Value* a, llvm::Value* c, llvm::Value* sum) {
+  const int lanes = lanes_of(sum);
+  if (target_.isa == Isa::kAvx512Dot && lanes == 16)
+    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpwssd_512, {}, {sum, a, c});
+  if (target_.isa && lanes * 4 == target_.registers.bytes) {
+    llvm::Type* pairs = type(DType::kI16, 2 * lanes);
+    const auto id =
+        lanes == 16 ? llvm::Intrinsic::x86_avx512_pmaddw_d_512 : llvm::Intrinsic::x86_avx2_pmadd_wd;
+    return b.CreateAdd(sum,
+                       b.CreateIntrinsic(id, {}, {b.CreateBitCast(a, pairs), b.CreateBitCast(c, pairs)}));
+  }
+  const auto product = [&](const auto& half) { return b.CreateMul(half(a), half(c)); };
+  sum = b.CreateAdd(sum, product([&](llvm::Value* pair) { return b.CreateAShr(pair, 16); }));
+  return b.CreateAdd(sum,
+                     product([&](llvm::Value* pair) { return b.CreateAShr(b.CreateShl(pair, 16), 16); }));
 }
 
 llvm::Value* Elements::to_float(DType from, llvm::Value* value) {

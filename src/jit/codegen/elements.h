@@ -20,7 +20,8 @@ using tile::Opcode;
 /// and bf16 its bits.
 class Elements {
  public:
-  Elements(llvm::IRBuilder<>& builder, llvm::Module& module) : b(builder), module_(module) {}
+  Elements(llvm::IRBuilder<>& builder, llvm::Module& module, const Target& target)
+      : b(builder), module_(module), target_(target) {}
 
   llvm::Type* type(DType dtype, int lanes) const;
   llvm::Type* memory_type(DType dtype) const;  ///< of one element
@@ -33,6 +34,8 @@ class Elements {
   llvm::Value* binary(Opcode opcode, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* compare(Opcode opcode, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* fma(llvm::Value* a, llvm::Value* b, llvm::Value* c);
+  /// c + a * b, of the products' opcodes.
+  llvm::Value* product_added(Opcode opcode, llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* convert(DType from, DType to, bool saturate, llvm::Value* value);
   std::vector<llvm::Value*> philox(llvm::Value* seed, llvm::Value* offset, llvm::Value* subsequence);
 
@@ -51,6 +54,8 @@ class Elements {
                                                const std::vector<llvm::Value*>& b);
 
  private:
+  llvm::Value* bf16_pairs_added(llvm::Value* a, llvm::Value* b, llvm::Value* c);
+  llvm::Value* i16_pairs_added(llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* divide(DType dtype, llvm::Value* a, llvm::Value* b, bool remainder);
   llvm::Value* shift(Opcode opcode, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* call_for_each(const char* name, const std::vector<llvm::Value*>& operands);
@@ -61,6 +66,7 @@ class Elements {
 
   llvm::IRBuilder<>& b;
   llvm::Module& module_;
+  const Target& target_;
 };
 
 /// The number of elements of an LLVM value.

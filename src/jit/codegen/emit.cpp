@@ -10,7 +10,7 @@ namespace {
 
 bool has_products(const Body& body) {
   return std::ranges::any_of(body.instructions, [](const tile::Instruction& instruction) {
-    return instruction.opcode == Opcode::kMatmul || std::ranges::any_of(instruction.body, has_products);
+    return tile::is_product(instruction.opcode) || std::ranges::any_of(instruction.body, has_products);
   });
 }
 

@@ -3,10 +3,12 @@
 #include <llvm/IR/Module.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "jit/code.h"
+#include "jit/jit.h"
 #include "jit/product_block.h"
 
 namespace anynpu::jit {
@@ -15,7 +17,8 @@ namespace anynpu::jit {
 struct Target {
   std::string triple, cpu, features;  ///< as LLVM names them
   VectorRegisters registers;
-  size_t least_masked;  ///< bytes of the smallest elements that it loads and stores by mask; 0: of none
+  size_t least_masked;     ///< bytes of the smallest elements that it loads and stores by mask; 0: of none
+  std::optional<Isa> isa;  ///< nothing: it is of another architecture
 
   bool masks(tile::DType dtype) const { return least_masked != 0 && size_of(dtype) >= least_masked; }
 };

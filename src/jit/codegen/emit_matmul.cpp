@@ -1,6 +1,7 @@
 // Products of matrices. A block of rows and vectors of columns has its sums in registers; over k they take
 // one product after another, so that neither blocks nor vectors change a sum.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -9,7 +10,8 @@
 namespace anynpu::jit {
 namespace {
 
-constexpr int kUnrolled = 4;  // steps along k in a turn
+constexpr int kUnrolled = 4;   // steps along k in a turn
+constexpr int kLastTurns = 8;  // as long as it takes to fetch from the second cache and beyond
 
 }  // namespace
 
@@ -40,15 +42,30 @@ void KernelEmitter::matmul(const Step& step) {
   const SumBlock block = {i64(0), i64(0), most.rows, most.vectors};
   llvm::Value* whole = is_whole(block, rows, cols);
   when(whole, [&] {
-    product(instruction, block, [&](const Values& sums) {
+    const auto take = [&](const Values& sums) {
       for (size_t i = 0; i < sums.size(); ++i) take_in_registers(step, sums[i], cursor(block, i));
-    });
+    };
+    const auto is_added_to_tensor = [&](const Instruction* part) {
+      return part->opcode == Opcode::kAccumulate && !kernel_.is_local(part->buffer);
+    };
+    const auto added = std::ranges::find_if(step.nest.loops[0].parts, is_added_to_tensor);
+    if (added == step.nest.loops[0].parts.end()) return product(instruction, block, take);
+    product(instruction, block, take, [&] { fetch_block(**added, block); });
   });
   when(b.CreateNot(whole), [&] {
     matmul_to_memory(instruction);
     forget();
     nest(step.nest);
   });
+}
+
+/// What a block's sums are added to: in a tensor it was last used long ago.
+void KernelEmitter::fetch_block(const Instruction& added, const SumBlock& block) {
+  for (size_t i = 0; i < static_cast<size_t>(block.rows) * static_cast<size_t>(block.vectors); ++i) {
+    forget();
+    fetch(access(added, cursor(block, i)).address);
+  }
+  forget();
 }
 
 void KernelEmitter::matmul_to_memory(const Instruction& instruction) {
@@ -89,7 +106,8 @@ llvm::Value* KernelEmitter::extent(const Index& extent) {
 }
 
 void KernelEmitter::product(const Instruction& instruction, const SumBlock& block,
-                            const std::function<void(const Values&)>& take) {
+                            const std::function<void(const Values&)>& take,
+                            const std::function<void()>& near_end) {
   Values sums;
   for (size_t i = 0; i < static_cast<size_t>(block.rows) * static_cast<size_t>(block.vectors); ++i) {
     forget();
@@ -98,7 +116,9 @@ void KernelEmitter::product(const Instruction& instruction, const SumBlock& bloc
   llvm::Value *depth = extent(type(instruction.operands[0]).cols), *unrolled = i64(0);
   if (block.cols == nullptr) {
     unrolled = b.CreateAnd(depth, i64(-kUnrolled));
+    llvm::Value* last_turns = b.CreateSub(unrolled, i64(kLastTurns * kUnrolled));
     sums = for_range(i64(0), unrolled, kUnrolled, sums, [&](llvm::Value* k, Values next) {
+      if (near_end) when(b.CreateICmpEQ(k, last_turns), near_end);
       for (int i = 0; i < kUnrolled; ++i)
         next = add_products(instruction, block, b.CreateAdd(k, i64(i)), next);
       return next;
@@ -114,7 +134,6 @@ void KernelEmitter::product(const Instruction& instruction, const SumBlock& bloc
 
 Values KernelEmitter::add_products(const Instruction& instruction, const SumBlock& block, llvm::Value* k,
                                    const Values& sums) {
-  const bool integers = type(instruction.results[0]).dtype == DType::kI32;
   Values right, next;
   for (size_t vector = 0; vector < static_cast<size_t>(block.vectors); ++vector) {
     Cursor at = cursor(block, vector);
@@ -127,8 +146,7 @@ Values KernelEmitter::add_products(const Instruction& instruction, const SumBloc
     const Cursor at = {cursor(block, next.size()).row, k, 1};
     llvm::Value* left = e.splat(eval(instruction.operands[0], at), target_.registers.lanes);
     for (llvm::Value* vector : right) {
-      llvm::Value* sum = sums[next.size()];
-      next.push_back(integers ? b.CreateAdd(sum, b.CreateMul(left, vector)) : e.fma(left, vector, sum));
+      next.push_back(e.product_added(instruction.opcode, left, vector, sums[next.size()]));
     }
   }
   return next;

@@ -220,6 +220,11 @@ void KernelEmitter::load_lanes(const Instruction& instruction, const Access& acc
   });
 }
 
+void KernelEmitter::fetch(llvm::Value* address) {
+  llvm::Value *reads = b.getInt32(0), *first_cache = b.getInt32(3), *data = b.getInt32(1);
+  b.CreateIntrinsic(llvm::Intrinsic::prefetch, {b.getPtrTy()}, {address, reads, first_cache, data});
+}
+
 void KernelEmitter::store(const Instruction& instruction, const Cursor& at) {
   llvm::Value* value = eval(instruction.operands[0], at);
   Access access = this->access(instruction, at);

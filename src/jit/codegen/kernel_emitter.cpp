@@ -21,7 +21,7 @@ KernelEmitter::KernelEmitter(const Kernel& kernel, const Target& target, llvm::M
       schedule_(schedule(kernel)),
       module_(module),
       b(module.getContext()),
-      e(b, module) {
+      e(b, module, target_) {
   function_ = llvm::Function::Create(
       llvm::FunctionType::get(
           b.getVoidTy(), {b.getPtrTy(), b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty(), b.getPtrTy()}, false),

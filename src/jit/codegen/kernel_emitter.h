@@ -159,6 +159,9 @@ class KernelEmitter {
 
   llvm::Value* load(const Instruction& instruction, const Cursor& at);
 
+  /// To the first cache.
+  void fetch(llvm::Value* address);
+
   llvm::Value* load_inside(const Instruction& instruction, const Access& access, const Cursor& at);
 
   void store(const Instruction& instruction, const Cursor& at);
@@ -210,10 +213,11 @@ class KernelEmitter {
 
   /// A product, and what its elements go to: from the registers where one block is all of it.
   void matmul(const Step& step);
+  void fetch_block(const Instruction& added, const SumBlock& block);
   void matmul_to_memory(const Instruction& instruction);
-  /// Gives `take` the sums of a block.
+  /// Gives `take` the sums of a block; some turns before, if there are so many, comes `near_end`.
   void product(const Instruction& instruction, const SumBlock& block,
-               const std::function<void(const Values&)>& take);
+               const std::function<void(const Values&)>& take, const std::function<void()>& near_end = {});
   /// c[i, j] + a[i, k] * b[k, j]
   Values add_products(const Instruction& instruction, const SumBlock& block, llvm::Value* k,
                       const Values& sums);

@@ -104,7 +104,7 @@ class Scheduler {
     for (size_t i = 0; i < instructions.size(); ++i) {
       for (const Body& inner : instructions[i].body) collect_in_place(inner);
       if (is_store_of_one(instructions[i])) to_local_.insert(instructions[i].operands[0]);
-      if (instructions[i].opcode != Opcode::kMatmul) continue;
+      if (!tile::is_product(instructions[i].opcode)) continue;
       for (const Value operand : instructions[i].operands)
         collect_in_place(std::span(instructions).first(i), operand, operand == instructions[i].operands[0]);
     }
@@ -165,6 +165,7 @@ class Scheduler {
       case Opcode::kTranspose:
         return place_transpose(instruction);
       case Opcode::kMatmul:
+      case Opcode::kMatmulPairs:
         return place_matmul(instruction);
       case Opcode::kYield:
         return place_apart(instruction, Step::Kind::kYield);

@@ -22,7 +22,7 @@ using tile::Place;
 
 constexpr int64_t kRows = jit::kProductRows;  ///< of a step: what registers hold sums of
 constexpr int64_t kRowsOfBlock = 192;         ///< about: with kDepth columns they fit the second cache
-constexpr int64_t kLeftStride = 272;          ///< of a row of kDepth elements: rows do not meet in a cache
+constexpr int64_t kBesideRow = 16;            ///< elements after each of a copy: rows do not meet in a cache
 constexpr int64_t kMostNarrow = 1 << 12;      ///< of k: as much of right fits the second cache
 constexpr int64_t kShares = 8;                ///< of blocks are as many as each other
 constexpr int64_t kLeastPanels = 4;           ///< of a block of several
@@ -37,6 +37,7 @@ constexpr int64_t kLeastPackedBytes = 1 << 16, kMostRowsOfPacked = 1 << 11;
 struct Form {
   DType sums;
   Layout left, right;
+  bool pairs = false;    ///< copies and panels hold pairs along k
   bool small = false;    ///< left has fewer rows than a step, which is read in place
   int64_t rows = kRows;  ///< of a step: kRows, or all that there are, or what divides few rows best
   int64_t columns = 0;   ///< of a step: as many as registers hold sums of, or few, so that a copy fits the
@@ -47,11 +48,17 @@ struct Form {
   DType panel_type = DType::kF32;
   bool narrow = false;  ///< right is one panel, filled up with zeros, and left is read in place
 
-  /// A block has a copy of what it reads of left, and of each panel of right, in the type of sums.
-  bool copies_left() const { return !small && !narrow; }
+  /// What is multiplied: numbers of the type of sums, or pairs.
+  DType factors() const { return pairs ? DType::kI32 : sums; }
+  /// Of a block of products.
+  int64_t depth() const { return pairs ? kDepth / 2 : kDepth; }
+
+  /// A block has a copy of what it reads of left, and of each panel of right, as factors. Where it is small,
+  /// left is copied at once.
+  bool copies_left() const { return pairs || (!small && !narrow); }
   bool copies_right() const {
-    if (panels) return panel_type != sums && !small;
-    return narrow || right != Layout::kByRows || !small;
+    if (panels) return panel_type != factors() && !small;
+    return pairs || narrow || right != Layout::kByRows || !small;
   }
 };
 
@@ -61,7 +68,7 @@ bool has_sums_beside(const GemmCall& call, const Form& form) {
          layout_of(call.out) != Layout::kByRows;
 }
 
-/// A block of a kernel has `rows` x `cols` of the result, from there on.
+/// A block of a kernel has a part of the result: equal shares of its steps down and of its panels across.
 class GemmKernel {
  public:
   GemmKernel(const GemmCall& call, const Form& form) : call_(call), form_(form), builder_("Gemm") {
@@ -69,8 +76,9 @@ class GemmKernel {
   }
 
   tile::Kernel build() {
+    if (form_.small && form_.pairs) paired_left_->copy({batch_}, row_, 0, rows_, k_, left_copy_);
     if (form_.one_block) {
-      steps(0, min(kDepth, k_));
+      steps(0, min(form_.depth(), k_));
       return builder_.finish();
     }
     const bool beside = sums_ != out_;
@@ -99,20 +107,35 @@ class GemmKernel {
  private:
   void declare() {
     const Index batches = builder_.size("batch"), m = builder_.size("m"), n = builder_.size("n");
-    k_ = builder_.size("k");
-    const Index block_rows = builder_.size("rows"), block_cols = builder_.size("cols");
-    const Index across = ceil_div(n, block_cols), down = ceil_div(m, block_rows);
+    const Index k = builder_.size("k");
+    k_ = form_.pairs ? ceil_div(k, 2) : k;
+    const Index down = builder_.size("down"), across = builder_.size("across");
     builder_.grid(batches * down * across);
     batch_ = Index::block() / across / down;
-    row_ = Index::block() / across % down * block_rows;
-    col_ = Index::block() % across * block_cols;
-    rows_ = form_.small ? Index(form_.rows) : min(block_rows, m - row_);
-    cols_ = min(block_cols, n - col_);
+    const auto share = [](const Index& number, const Index& count, const Index& size, int64_t step) {
+      return min(ceil_div(size, step) * number / count * step, size);
+    };
+    const Index across_number = Index::block() % across, down_number = Index::block() / across % down;
+    col_ = share(across_number, across, n, form_.columns);
+    cols_ = share(across_number + 1, across, n, form_.columns) - col_;
+    row_ = form_.small ? Index(0) : share(down_number, down, m, form_.rows);
+    rows_ = form_.small ? Index(form_.rows) : share(down_number + 1, down, m, form_.rows) - row_;
+    const auto most = [](const Index& count, const Index& size, int64_t step) {
+      return ceil_div(ceil_div(size, step), count) * step;
+    };
+    const Index block_rows = form_.small ? Index(form_.rows) : most(down, m, form_.rows),
+                block_cols = most(across, n, form_.columns);
 
     const std::vector<Index> batch = {batches};
-    left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k_);
+    if (form_.pairs)
+      paired_left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k, PairsAlong::kCols);
+    else
+      left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k_);
     if (form_.panels)
       panels_ = panel_buffer(builder_, "right", form_.panel_type, batch, k_, n, form_.panel_columns);
+    else if (form_.pairs)
+      paired_right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k, n,
+                            PairsAlong::kRows);
     else
       right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k_, n);
     const auto last = [](const View& view) {
@@ -127,9 +150,12 @@ class GemmKernel {
                         {std::nullopt, std::nullopt,
                          layout_of(call_.out) == Layout::kByRows ? std::optional<int64_t>(1) : std::nullopt});
     sums_ = out_;
-    if (form_.copies_left()) left_copy_ = builder_.local("left_copy", form_.sums, {block_rows, kLeftStride});
+    if (form_.copies_left())
+      left_copy_ = builder_.local("left_copy", form_.factors(),
+                                  {block_rows, (form_.small ? k_ : Index(form_.depth())) + kBesideRow});
     if (form_.copies_right())
-      panel_ = builder_.local("panel", form_.sums, {form_.narrow ? k_ : Index(kDepth), form_.columns});
+      panel_ =
+          builder_.local("panel", form_.factors(), {form_.narrow ? k_ : Index(form_.depth()), form_.columns});
     if (!form_.one_block && has_sums_beside(call_, form_))
       sums_ =
           builder_.local("sums", form_.sums, {block_rows, form_.narrow ? Index(form_.columns) : block_cols});
@@ -143,8 +169,8 @@ class GemmKernel {
   }
 
   void for_each_depth(const std::function<void(const Index&, const Index&)>& body) {
-    builder_.loop(0, k_, kDepth, {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
-      body(first, min(kDepth, k_ - first));
+    builder_.loop(0, k_, form_.depth(), {}, [&](const Index& first, const auto&) -> std::vector<Expr> {
+      body(first, min(form_.depth(), k_ - first));
       return {};
     });
   }
@@ -157,9 +183,13 @@ class GemmKernel {
 
   /// Products [first, first + depth) of all sums.
   void steps(const Index& first, const Index& depth) {
-    if (form_.copies_left())
-      builder_.store(left_copy_, {0, 0}, left_->tile({batch_}, row_, first, rows_, depth, form_.sums));
+    if (form_.copies_left() && !form_.small) copy_left(first, depth);
     for_each_panel([&](const Index& col) { panel(col, first, depth); });
+  }
+
+  void copy_left(const Index& first, const Index& depth) {
+    if (form_.pairs) return paired_left_->copy({batch_}, row_, first, rows_, depth, left_copy_);
+    builder_.store(left_copy_, {0, 0}, left_->tile({batch_}, row_, first, rows_, depth, form_.sums));
   }
 
   /// The same of the sums in a panel's columns.
@@ -169,9 +199,12 @@ class GemmKernel {
       if (!form_.panels) return right_->tile({batch_}, first, col_ + col, depth, cols, form_.sums);
       const Index there = col_ + col;
       const std::vector<Place> at = {batch_, there / form_.panel_columns, first, there % form_.panel_columns};
-      return converted(builder_.load(panels_, at, depth, cols), form_.sums);
+      return converted(builder_.load(panels_, at, depth, cols), form_.factors());
     };
-    if (form_.copies_right()) builder_.store(panel_, {0, 0}, given());
+    if (form_.copies_right() && form_.pairs)
+      paired_right_->copy({batch_}, first, col_ + col, depth, cols, panel_);
+    else if (form_.copies_right())
+      builder_.store(panel_, {0, 0}, given());
     const auto right = [&] {
       return form_.copies_right() ? builder_.load(panel_, {0, 0}, depth, cols) : given();
     };
@@ -189,9 +222,11 @@ class GemmKernel {
   /// The same of the sums in some rows and in the columns of a tile of right.
   void step(const Index& row, const Index& col, const Index& first, const Index& depth, const Expr& right) {
     const Index rows = form_.small ? rows_ : min(form_.rows, rows_ - row), cols = right.type().cols;
-    const Expr left = form_.copies_left() ? builder_.load(left_copy_, {row, 0}, rows, depth)
-                                          : left_->tile({batch_}, row_ + row, first, rows, depth, form_.sums);
-    add(row, col, builder_.op(tile::Opcode::kMatmul, {left, right, zeros(rows, cols)}));
+    const Expr left = form_.copies_left()
+                          ? builder_.load(left_copy_, {row, form_.small ? first : Index(0)}, rows, depth)
+                          : left_->tile({batch_}, row_ + row, first, rows, depth, form_.sums);
+    const auto opcode = form_.pairs ? tile::Opcode::kMatmulPairs : tile::Opcode::kMatmul;
+    add(row, col, builder_.op(opcode, {left, right, zeros(rows, cols)}));
   }
 
   void add(const Index& row, const Index& col, const Expr& products) {
@@ -223,6 +258,7 @@ class GemmKernel {
   Builder builder_;
   Index k_ = 0, batch_ = 0, row_ = 0, col_ = 0, rows_ = 0, cols_ = 0;
   std::optional<Matrices> left_, right_;
+  std::optional<PairedMatrices> paired_left_, paired_right_;
   int panels_ = -1, out_ = -1, sums_ = -1, left_copy_ = -1, panel_ = -1;
   std::vector<int> operands_;
   std::vector<Expr> numbers_;
@@ -252,34 +288,37 @@ KernelTable::Key key_of(const GemmCall& call, const Form& form) {
   return key;
 }
 
-/// How many rows and columns of the result a block has.
+/// How many blocks share the rows and the columns of the result.
 struct Blocks {
-  int64_t rows, cols, count;
+  int64_t down, across;
 };
 
-/// Those that take least: the operands are copied seldom, little is computed beyond the result's edges, and
-/// threads get equal shares.
+/// Those that take least: the operands are copied seldom, and threads get equal shares.
 Blocks blocks_of(const GemmCall& call, const Form& form) {
-  const int64_t batches = call.out.sizes[0], m = call.out.sizes[1], n = call.out.sizes[2];
+  const int64_t batches = call.out.sizes[0], m = call.out.sizes[1], n = call.out.sizes[2],
+                steps = form.small ? 1 : ceil_div(m, form.rows), panels = ceil_div(n, form.columns);
   const int64_t least_down = form.small ? 1 : ceil_div(m, kRowsOfBlock),
-                most_down =
-                    form.small ? 1 : std::clamp(2 * m / kRowsOfBlock, least_down, least_down + kShares),
-                most_across = std::max<int64_t>(1, n / (kLeastPanels * form.columns));
+                most_down = form.small ? 1 : std::min(steps, std::max(2 * m / kRowsOfBlock, least_down)),
+                last_down = std::min(most_down, least_down + kShares),
+                most_across = std::max<int64_t>(1, panels / kLeastPanels);
   Blocks best = {};
   double least = std::numeric_limits<double>::infinity();
-  for (int64_t down = least_down; down <= most_down; ++down) {
-    const int64_t rows = form.small ? m : round_up(ceil_div(m, down), form.rows);
+  for (int64_t down = least_down; down <= last_down; ++down) {
+    const int64_t rows = ceil_div(steps, down) * form.rows;
     int64_t least_across = 1;
     if (!form.one_block && has_sums_beside(call, form))
-      least_across = ceil_div(n * rows * static_cast<int64_t>(size_of(form.sums)), kSumBytes);
+      least_across =
+          std::min(panels, ceil_div(n * rows * static_cast<int64_t>(size_of(form.sums)), kSumBytes));
     const int64_t last_across = std::clamp(most_across, least_across, least_across + kShares);
     for (int64_t across = least_across; across <= last_across; ++across) {
-      const int64_t cols = round_up(ceil_div(n, across), form.columns),
-                    count = batches * ceil_div(m, rows) * ceil_div(n, cols);
-      double cost = static_cast<double>(round_up(count, kShares) * rows * cols);
+      const int64_t cols = ceil_div(panels, across) * form.columns;
+      // Of a share: its blocks, and what the largest one has more than others.
+      const double mean = static_cast<double>(steps * panels) / static_cast<double>(down * across),
+                   largest = static_cast<double>(ceil_div(steps, down) * ceil_div(panels, across));
+      double cost = static_cast<double>(ceil_div(batches * down * across, kShares)) * mean + (largest - mean);
       if (form.copies_left()) cost *= 1 + kCostOfLeftCopy / static_cast<double>(cols);
       if (form.copies_right()) cost *= 1 + kCostOfRightCopy / static_cast<double>(rows);
-      if (cost < least) best = {rows, cols, count};
+      if (cost < least) best = {down, across};
       least = std::min(least, cost);
     }
   }
@@ -338,17 +377,27 @@ int64_t packed_columns(DType sums) {
   return columns * static_cast<int64_t>(size_of(sums)) > kLine ? columns : kEnough * columns;
 }
 
+/// Whether products of that type are computed as those of pairs: of i8 everywhere, which are as many as
+/// registers hold, of bf16 where the processor has an instruction.
+bool multiplies_pairs(DType dtype) {
+  return dtype == DType::kI8 || (dtype == DType::kBF16 && jit::isa_of_machine() == jit::Isa::kAvx512Dot);
+}
+
+/// The type of packed right matrices.
+DType packed_type(DType dtype) { return multiplies_pairs(dtype) ? DType::kI32 : dtype; }
+
 Form form_of(const GemmCall& call) {
   const int64_t m = call.left.sizes[1], k = call.left.sizes[2], n = call.right.sizes[2];
   Form form = {.sums = sum_type(call.left.dtype),
                .left = layout_of(call.left),
                .right = layout_of(call.right),
+               .pairs = multiplies_pairs(call.left.dtype),
                .small = m < kRows,
                .rows = rows_of_step(m)};
   form.narrow = !call.packed && is_narrow(call, form.sums);
   form.one_block = 0 < k && k <= kDepth && !form.narrow;
   form.panels = call.packed || (m > kRowsOfBlock && k > 0 && !form.narrow);
-  form.panel_type = call.packed ? call.packed->dtype : form.sums;
+  form.panel_type = call.packed ? call.packed->dtype : form.factors();
   if (form.small && form.left == Layout::kByColumns) form.left = Layout::kApart;
   form.columns = form.narrow   ? jit::product_columns(form.sums, kRows, n)
                  : call.packed ? columns_of_step(form.sums, form.rows, call.packed->sizes.back())
@@ -399,7 +448,7 @@ bool profits_from_packing(DType dtype, int64_t m, int64_t n, int64_t k) {
 }
 
 View packed_right(const View& right, void* memory) {
-  return panels_of(right, right.dtype, packed_columns(sum_type(right.dtype)), memory);
+  return panels_of(right, packed_type(right.dtype), packed_columns(sum_type(right.dtype)), memory);
 }
 
 Launch pack_right(const View& right, const View& packed) { return pack(right, packed); }
@@ -419,15 +468,20 @@ std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
   if (call.packed)
     call.right = *call.packed;
   else if (form.panels)
-    call.right = pack_panels(call.right, form.sums, form.panel_columns, take, launches);
+    call.right = pack_panels(call.right, form.factors(), form.panel_columns, take, launches);
   const Blocks blocks = blocks_of(call, form);
   jit::PackedArguments arguments;
-  for (const int64_t size : {call.out.sizes[0], m, call.out.sizes[2], k, blocks.rows, blocks.cols})
+  for (const int64_t size : {call.out.sizes[0], m, call.out.sizes[2], k, blocks.down, blocks.across})
     arguments.size(size);
   const auto add = [&](const View& view) { arguments.buffer(view.data, view.strides); };
-  Matrices::add_argument(arguments, call.left, form.left);
+  if (form.pairs)
+    PairedMatrices::add_arguments(arguments, call.left, form.left, PairsAlong::kCols);
+  else
+    Matrices::add_argument(arguments, call.left, form.left);
   if (form.panels)
     add(call.right);
+  else if (form.pairs)
+    PairedMatrices::add_arguments(arguments, call.right, form.right, PairsAlong::kRows);
   else
     Matrices::add_argument(arguments, call.right, form.right);
   for (const View& operand : call.operands) add(operand);
@@ -440,7 +494,7 @@ std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
     return static_cast<double>(matrices.elements()) * static_cast<double>(size_of(matrices.dtype));
   };
   launches.emplace_back(table.find(key_of(call, form), [&] { return GemmKernel(call, form).build(); }),
-                        arguments, blocks.count,
+                        arguments, call.out.sizes[0] * blocks.down * blocks.across,
                         products * kBytesOfProduct + bytes(call.left) + bytes(call.right));
   return launches;
 }

@@ -16,6 +16,8 @@ namespace anynpu::ops {
 /// Sums are of f32 for f16, bf16 and f32, of f64, and of i32 for i8 and i32 (integers wrap). Each is over
 /// blocks of kDepth products: in a block fma by fma in the order of k, starting at 0; then block by block. So
 /// a sum depends on its row and its column alone, whatever is computed beside it, in however many threads.
+/// Where the processor has dot products of bf16, they compute those of bf16: they give the same bits, but
+/// take subnormal numbers, sums in a block too, for zeros.
 struct GemmCall {
   View left, right, out;  ///< batch x m x k, batch x k x n, batch x m x n; of a type
   /// What a sum becomes, in its type, before it is rounded to the result's: a function of the sum, of the

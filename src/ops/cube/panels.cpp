@@ -24,7 +24,8 @@ tile::Kernel pack_kernel(const View& matrices, DType dtype, int64_t columns, Lay
   Builder builder("PackPanels");
   std::vector<Index> sizes, batch;
   for (size_t d = 0; d + 2 < matrices.sizes.size(); ++d) sizes.push_back(builder.size(concat("batch", d)));
-  const Index k = builder.size("k"), n = builder.size("n");
+  const Index size = builder.size("k"), n = builder.size("n"),
+              k = hold_pairs(dtype, matrices.dtype) ? ceil_div(size, 2) : size;
   const Index panels = ceil_div(n, columns), parts = ceil_div(k, kPart);
   Index blocks = panels * parts, left = Index::block() / parts / panels;
   for (size_t d = sizes.size(); d-- > 0;) {
@@ -35,10 +36,19 @@ tile::Kernel pack_kernel(const View& matrices, DType dtype, int64_t columns, Lay
   builder.grid(blocks);
   const Index panel = Index::block() / parts % panels, first = Index::block() % parts * kPart,
               depth = min(kPart, k - first), cols = min(columns, n - panel * columns);
-  const Matrices from(builder, "matrices", matrices.dtype, layout, sizes, k, n);
+  const bool pairs = hold_pairs(dtype, matrices.dtype);
+  std::optional<PairedMatrices> paired;
+  std::optional<Matrices> plain;
+  if (pairs)
+    paired.emplace(builder, "matrices", matrices.dtype, layout, sizes, size, n, PairsAlong::kRows);
+  else
+    plain.emplace(builder, "matrices", matrices.dtype, layout, sizes, size, n);
   const int to = panel_buffer(builder, "panels", dtype, sizes, k, n, columns);
   const int local = builder.local("panel", dtype, {kPart, columns});
-  builder.store(local, {0, 0}, from.tile(batch, first, panel * columns, depth, cols, dtype));
+  if (pairs)
+    paired->copy(batch, first, panel * columns, depth, cols, local);
+  else
+    builder.store(local, {0, 0}, plain->tile(batch, first, panel * columns, depth, cols, dtype));
   builder.store(local, {0, cols}, filled(builder, dtype, 0, depth, columns - cols));
   builder.store(to, places(batch, {panel, first, 0}), builder.load(local, {0, 0}, depth, columns));
   return builder.finish();
@@ -89,6 +99,73 @@ void Matrices::add_argument(jit::PackedArguments& arguments, const View& matrice
                    layout == Layout::kByColumns ? transposed(matrices).strides : matrices.strides);
 }
 
+PairedMatrices::PairedMatrices(Builder& builder, const std::string& name, DType dtype, Layout layout,
+                               const std::vector<Index>& batch, const Index& rows, const Index& cols,
+                               PairsAlong along)
+    : builder_(builder),
+      dtype_(dtype),
+      turned_(layout == Layout::kByColumns),
+      along_last_(turned_ == (along == PairsAlong::kRows)),
+      seconds_((along == PairsAlong::kRows ? rows : cols) / 2) {
+  const auto buffer = [&](const std::string& which, const Index& count) {
+    std::vector<Index> sizes = batch;
+    const Index other = along == PairsAlong::kRows ? cols : rows;
+    sizes.push_back(along_last_ ? other : count);
+    sizes.push_back(along_last_ ? count : other);
+    std::vector<std::optional<int64_t>> strides(sizes.size());
+    if (layout != Layout::kApart) strides.back() = along_last_ ? 2 : 1;
+    return builder.buffer(name + which, dtype, std::move(sizes), std::move(strides));
+  };
+  first_ = buffer("_first", ceil_div(along == PairsAlong::kRows ? rows : cols, 2));
+  second_ = buffer("_second", seconds_);
+}
+
+Expr PairedMatrices::pairs(const std::vector<Place>& at, const Index& rows, const Index& cols,
+                           bool have_second) const {
+  const auto number = [&](int buffer) {
+    const Expr loaded = builder_.load(buffer, at, rows, cols);
+    return builder_.cast(dtype_ == DType::kBF16 ? builder_.bitcast(loaded, DType::kI16) : loaded,
+                         DType::kI32);
+  };
+  const Expr upper =
+      builder_.op(tile::Opcode::kShl, {number(first_), builder_.constant(DType::kI32, int64_t{16})});
+  if (!have_second) return upper;
+  return upper | (number(second_) & builder_.constant(DType::kI32, int64_t{0xffff}));
+}
+
+void PairedMatrices::copy(const std::vector<Index>& batch, const Index& row, const Index& col,
+                          const Index& rows, const Index& cols, int local) const {
+  // As the matrix lies in memory.
+  const Index &from_row = turned_ ? col : row, &from_col = turned_ ? row : col,
+              &all_rows = turned_ ? cols : rows, &all_cols = turned_ ? rows : cols;
+  const auto copy = [&](const Index& start, const Index& count, bool have_second) {
+    const Index here = along_last_ ? from_col + start : from_row + start;
+    Expr tile = pairs(places(batch, {along_last_ ? from_row : here, along_last_ ? here : from_col}),
+                      along_last_ ? all_rows : count, along_last_ ? count : all_cols, have_second);
+    if (turned_) tile = builder_.op(tile::Opcode::kTranspose, {tile});
+    const bool to_rows = turned_ == along_last_;
+    builder_.store(local, {to_rows ? start : Index(0), to_rows ? Index(0) : start}, tile);
+  };
+  const Index &count = along_last_ ? all_cols : all_rows, &first = along_last_ ? from_col : from_row;
+  const Index whole = min(count, seconds_ - first);
+  copy(0, whole, true);
+  copy(whole, count - whole, false);
+}
+
+void PairedMatrices::add_arguments(jit::PackedArguments& arguments, const View& matrices, Layout layout,
+                                   PairsAlong along) {
+  std::vector<int64_t> strides = matrices.strides;
+  int64_t& stride = strides[strides.size() - (along == PairsAlong::kRows ? 2 : 1)];
+  auto* const second =
+      static_cast<std::byte*>(matrices.data) + stride * static_cast<int64_t>(size_of(matrices.dtype));
+  stride *= 2;
+  if (layout == Layout::kByColumns) std::swap(strides.back(), strides[strides.size() - 2]);
+  arguments.buffer(matrices.data, strides);
+  arguments.buffer(second, strides);
+}
+
+bool hold_pairs(DType panels, DType matrices) { return panels == DType::kI32 && matrices != DType::kI32; }
+
 int panel_buffer(Builder& builder, const std::string& name, DType dtype, const std::vector<Index>& batch,
                  const Index& k, const Index& n, int64_t columns) {
   std::vector<Index> sizes = batch;
@@ -101,7 +178,9 @@ int panel_buffer(Builder& builder, const std::string& name, DType dtype, const s
 
 View panels_of(const View& matrices, DType dtype, int64_t columns, void* memory) {
   std::vector<int64_t> sizes(matrices.sizes.begin(), matrices.sizes.end() - 2);
-  const int64_t k = matrices.sizes[sizes.size()], n = matrices.sizes.back();
+  int64_t k = matrices.sizes[sizes.size()];
+  const int64_t n = matrices.sizes.back();
+  if (hold_pairs(dtype, matrices.dtype)) k = ceil_div(k, 2);
   for (const int64_t size : {ceil_div(n, columns), k, columns}) sizes.push_back(size);
   return contiguous(dtype, memory, std::move(sizes));
 }
@@ -109,7 +188,7 @@ View panels_of(const View& matrices, DType dtype, int64_t columns, void* memory)
 Launch pack(const View& matrices, const View& panels) {
   static KernelTable& table = *new KernelTable;  // outlives every thread
   const size_t rank = matrices.sizes.size();
-  const int64_t k = matrices.sizes[rank - 2], columns = panels.sizes.back();
+  const int64_t k = panels.sizes[rank - 1], columns = panels.sizes.back();
   int64_t blocks = ceil_div(k, kPart) * panels.sizes[rank - 2];
   jit::PackedArguments arguments;
   for (size_t d = 0; d < rank; ++d) {
@@ -117,7 +196,10 @@ Launch pack(const View& matrices, const View& panels) {
     if (d + 2 < rank) blocks *= matrices.sizes[d];
   }
   const Layout layout = layout_of(matrices);
-  Matrices::add_argument(arguments, matrices, layout);
+  if (hold_pairs(panels.dtype, matrices.dtype))
+    PairedMatrices::add_arguments(arguments, matrices, layout, PairsAlong::kRows);
+  else
+    Matrices::add_argument(arguments, matrices, layout);
   arguments.buffer(panels.data, panels.strides);
   KernelTable::Key key;
   for (const DType type : {matrices.dtype, panels.dtype}) key.add(type);

@@ -44,13 +44,46 @@ class Matrices {
   int buffer_;
 };
 
-/// The buffer of panels of a matrix, batch x panels x k x columns.
+/// Which neighbours in a matrix are pairs.
+enum class PairsAlong : uint8_t { kRows, kCols };
+
+/// Matrices of bf16 or i8, which kernels copy as pairs (tile::Opcode::kMatmulPairs) of neighbours along a
+/// dimension: half as many. Where they are an odd number, the last pair's second number is 0.
+class PairedMatrices {
+ public:
+  PairedMatrices(tile::Builder& builder, const std::string& name, DType dtype, Layout layout,
+                 const std::vector<tile::Index>& batch, const tile::Index& rows, const tile::Index& cols,
+                 PairsAlong along);
+
+  /// Copies rows x cols pairs, from the one at (row, col) on, to the start of a local buffer of i32.
+  void copy(const std::vector<tile::Index>& batch, const tile::Index& row, const tile::Index& col,
+            const tile::Index& rows, const tile::Index& cols, int local) const;
+
+  /// The arguments that such buffers take.
+  static void add_arguments(jit::PackedArguments& arguments, const View& matrices, Layout layout,
+                            PairsAlong along);
+
+ private:
+  tile::Expr pairs(const std::vector<tile::Place>& at, const tile::Index& rows, const tile::Index& cols,
+                   bool have_second) const;
+
+  tile::Builder& builder_;
+  DType dtype_;
+  bool turned_, along_last_;
+  tile::Index seconds_;  ///< how many pairs along that dimension have both numbers
+  int first_, second_;   ///< buffers of every second number, from the first and from the second on
+};
+
+/// Whether panels of that type of matrices of this one hold pairs along k.
+bool hold_pairs(DType panels, DType matrices);
+
+/// The buffer of panels of a matrix, batch x panels x k x columns; of pairs, `k` is how many.
 int panel_buffer(tile::Builder& builder, const std::string& name, DType dtype,
                  const std::vector<tile::Index>& batch, const tile::Index& k, const tile::Index& n,
                  int64_t columns);
 
 /// The panels of matrices, batch x k x n, in contiguous memory: `columns` columns side by side for all k, and
-/// 0 in columns after the last.
+/// 0 in columns after the last. Those of bf16 or i8 may be of i32: of pairs.
 View panels_of(const View& matrices, DType dtype, int64_t columns, void* memory);
 /// Packs matrices into such panels.
 Launch pack(const View& matrices, const View& panels);

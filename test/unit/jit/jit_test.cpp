@@ -21,20 +21,16 @@ namespace {
 using tile::Arguments;
 using tile::parse;
 
-std::vector<Isa> isas() {
-  return isa_of_machine() == Isa::kAvx512 ? std::vector{Isa::kAvx2, Isa::kAvx512} : std::vector{Isa::kAvx2};
-}
-
 void expect_no_difference(const tile::Workload& workload) {
   std::vector<tile::GuardedMemory> expected, actual;
   try {
     tile::interpret(workload.kernel, workload.on_copies(expected));
   } catch (const Error&) {  // of a position out of range
-    for (const Isa isa : isas())
+    for (const Isa isa : isas_of_processor())
       EXPECT_THROW(compile(workload.kernel, isa)->run(workload.on_copies(actual)), Error);
     return;
   }
-  for (const Isa isa : isas()) {
+  for (const Isa isa : isas_of_processor()) {
     compile(workload.kernel, isa)->run(workload.on_copies(actual));
     EXPECT_EQ(tile::difference(workload, expected, actual), "") << print(workload.kernel);
   }
@@ -66,7 +62,7 @@ constexpr const char* kSoftmax = R"(
 
 TEST_F(JitKernels, OneCodeServesAllSizes) {
   const auto kernel = parse(kSoftmax)[0];
-  for (const Isa isa : isas()) {
+  for (const Isa isa : isas_of_processor()) {
     const auto compiled = compile(kernel, isa);
     for (const auto& [r, c] :
          {std::pair{0, 5}, {1, 0}, {1, 1}, {3, 7}, {5, 32}, {9, 100}, {2, 4096}, {2, 4097}, {1, 140000}}) {
@@ -200,7 +196,7 @@ TEST(JitFunctions, GiveTheBitsOfTheirDefinition) {
     const std::string name(tile::info(opcode).name);
     const auto kernel = parse(concat("kernel @f(%x: f32[?n], %y: f32[?n]) grid(1) { store %y[0], (", name,
                                      " (load %x[0] : tile<1 x ?n, f32>)) }"))[0];
-    for (const Isa isa : isas()) {
+    for (const Isa isa : isas_of_processor()) {
       std::vector<float> y(x.size());
       compile(kernel, isa)->run({{n}, {{x.data(), {1}}, {y.data(), {1}}}, {}});
       for (size_t i = 0; i < x.size(); ++i) {
@@ -254,7 +250,7 @@ TEST(JitCode, ComesForAArch64Too) {
 }
 
 TEST(JitCode, NoProductAndSumAreFusedUnasked) {
-  for (const Isa isa : isas())
+  for (const Isa isa : isas_of_processor())
     EXPECT_EQ(code_text(parse(R"(
       kernel @f(%x: f32[?n], %y: f32[?n]) grid(1) {
         %a = load %x[0] : tile<1 x ?n, f32>

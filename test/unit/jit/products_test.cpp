@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <random>
 #include <string>
 
@@ -17,8 +19,7 @@ namespace {
 void expect_no_difference(const std::string& text, std::initializer_list<std::array<int64_t, 3>> sizes) {
   const tile::Kernel kernel = tile::parse(text).at(0);
   std::mt19937_64 random(1);
-  for (const Isa isa :
-       isa_of_machine() == Isa::kAvx512 ? std::vector{Isa::kAvx2, Isa::kAvx512} : std::vector{Isa::kAvx2}) {
+  for (const Isa isa : isas_of_processor()) {
     const auto compiled = compile(kernel, isa);
     for (const auto& size : sizes) {
       const tile::Workload workload =
@@ -120,6 +121,62 @@ TEST(Products, OfATransposedLeftMatrix) {
               "}\n}\n",
           kSizes);
     }
+}
+
+/// Of numbers of any size in the upper halves, and of any bits in the lower ones; copied, or read in place.
+TEST(Products, OfPairs) {
+  for (const std::string sums : {"f32", "i32"})
+    for (const bool in_place : {false, true}) {
+      const std::string given = in_place ? "i32" : "f32",
+                        pairs = in_place ? "" : "  %v = bitcast %x : i32\n  %w = bitcast %y : i32\n";
+      expect_no_difference("kernel @p(%a: " + given + "[?m, ?k], %b: " + given + "[?k, ?n], %c: " + sums +
+                               "[?m, ?n]) grid(1) {\n  %x = load %a[0, 0] : tile<?m x ?k, " + given +
+                               ">\n  %y = load %b[0, 0] : tile<?k x ?n, " + given + ">\n" + pairs +
+                               "  %z = broadcast " + sums + "(1) : tile<?m x ?n, " + sums +
+                               ">\n  %r = matmul_pairs " + (in_place ? "%x, %y" : "%v, %w") +
+                               ", %z\n  store %c[0, 0], %r\n}\n",
+                           kSizes);
+    }
+}
+
+/// Products and sums about the least normal number, which a processor's dot products round to zero.
+TEST(Products, OfPairsOfTinyNumbers) {
+  const tile::Kernel kernel =
+      tile::parse(R"(kernel @p(%a: i32[1, ?k], %b: i32[?k, ?n], %c: f32[1, ?n]) grid(1) {
+  %x = load %a[0, 0] : tile<1 x ?k, i32>
+  %y = load %b[0, 0] : tile<?k x ?n, i32>
+  %z = load %c[0, 0] : tile<1 x ?n, f32>
+  %r = matmul_pairs %x, %y, %z
+  store %c[0, 0], %r
+})")
+          .at(0);
+  constexpr int64_t kDepth = 3, kCols = 1000;
+  std::mt19937_64 random(7);
+  const auto number = [&](int exponent) {
+    return static_cast<uint32_t>((random() & 0x807f) | static_cast<uint64_t>(127 + exponent) << 7);
+  };
+  std::vector<int32_t> a(kDepth), b(kDepth * kCols);
+  std::vector<float> start(kCols);
+  for (auto& pair : a) pair = static_cast<int32_t>(number(-60) << 16 | number(-61));
+  for (auto& pair : b)
+    pair = static_cast<int32_t>(number(-65 - static_cast<int>(random() % 4)) << 16 | number(-66));
+  for (float& sum : start) sum = std::bit_cast<float>(static_cast<uint32_t>(random() & 0x80ffffff));
+  const auto results = [&](const auto& run) {
+    std::vector<float> sums = start;
+    run(tile::Arguments{
+        {kDepth, kCols}, {{a.data(), {kDepth, 1}}, {b.data(), {kCols, 1}}, {sums.data(), {kCols, 1}}}, {}});
+    std::vector<uint32_t> bits;
+    for (const float sum : sums) bits.push_back(std::bit_cast<uint32_t>(sum));
+    return bits;
+  };
+  const auto expected =
+      results([&](const tile::Arguments& arguments) { tile::interpret(kernel, arguments); });
+  EXPECT_GT(std::ranges::count(expected, 0u), kCols / 100);
+  EXPECT_LT(std::ranges::count(expected, 0u), kCols / 2);
+  for (const Isa isa : isas_of_processor()) {
+    const auto compiled = compile(kernel, isa);
+    EXPECT_EQ(results([&](const tile::Arguments& arguments) { compiled->run(arguments); }), expected);
+  }
 }
 
 TEST(Transposes, ToMemoryOfTheBlock) {

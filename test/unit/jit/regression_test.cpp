@@ -372,8 +372,7 @@ TEST_P(JitRegressions, GiveWhatTheInterpreterGives) {
                                             tile::Layout::kRandom, random);
   std::vector<tile::GuardedMemory> expected, actual;
   tile::interpret(workload.kernel, workload.on_copies(expected));
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > isa_of_machine()) continue;
+  for (const Isa isa : isas_of_processor()) {
     compile(workload.kernel, isa)->run(workload.on_copies(actual));
     EXPECT_EQ(tile::difference(workload, expected, actual), "");
   }

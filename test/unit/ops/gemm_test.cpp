@@ -211,8 +211,8 @@ TEST_F(Gemm, FinishesSumsInTheirType) {
 }
 
 TEST_F(Gemm, LaunchesKnowWhatTheyWrite) {
-  Matrices left(DType::kF32, {1, 300, 40}, Order::kRows), right(DType::kF32, {1, 40, 50}, Order::kRows),
-      out(DType::kF32, {1, 300, 50}, Order::kRows);
+  Matrices left(DType::kF32, {1, 300, 40}, Order::kRows), right(DType::kF32, {1, 40, 100}, Order::kRows),
+      out(DType::kF32, {1, 300, 100}, Order::kRows);
   std::vector<std::byte> panels;
   const std::vector<Launch> launches = prepare({left.view, right.view, out.view}, [&](int64_t bytes) {
     panels.resize(static_cast<size_t>(bytes));
