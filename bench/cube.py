@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import math
+import os
 import statistics
 import sys
 import time
@@ -61,6 +62,12 @@ TOKENS = (256, 1024, 2048, 8192)
 HEADS, HEAD_WIDTH = 8, 64
 ATTENTION_AIM = 1.3  # times CPU
 ATTENTION_TYPES = ("float32", "bfloat16")
+AVX2_ALONE = {  # of anynpu, oneDNN, MKL and PyTorch
+    "ANYNPU_MAX_ISA": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ATEN_CPU_CAPABILITY": "avx2",
+}
 ROUNDS = 9
 MOST_OF_INT8, ROUNDS_OF_INT8 = 2**31, 3  # products; the CPU's are a plain loop
 TURN = 0.05  # seconds, about
@@ -477,7 +484,10 @@ def main():
     parser = report.parser_of("cube", __doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
     parser.add_argument("--dtype", action="append", choices=AIMS, help="this type; may be repeated")
+    parser.add_argument("--avx2", action="store_true", help="mask what the processor has beyond AVX2")
     options = parser.parse_args()
+    if options.avx2:
+        os.environ.update(AVX2_ALONE)
     console = report.console()
     found = {}
     with (
