@@ -154,9 +154,8 @@ llvm::Value* Elements::unary(Opcode opcode, DType dtype, llvm::Value* a) {
 
 llvm::Value* Elements::binary(Opcode opcode, DType dtype, llvm::Value* a, llvm::Value* c) {
   const bool floats = is_float(dtype), unsigneds = is_unsigned(dtype);
-  const auto pick = [&](llvm::Intrinsic::ID of_floats, llvm::Intrinsic::ID of_signed,
-                        llvm::Intrinsic::ID of_unsigned) {
-    return b.CreateBinaryIntrinsic(floats ? of_floats : unsigneds ? of_unsigned : of_signed, a, c);
+  const auto pick = [&](llvm::Intrinsic::ID of_signed, llvm::Intrinsic::ID of_unsigned) {
+    return b.CreateBinaryIntrinsic(unsigneds ? of_unsigned : of_signed, a, c);
   };
   switch (opcode) {
     case Opcode::kAdd:
@@ -171,9 +170,9 @@ llvm::Value* Elements::binary(Opcode opcode, DType dtype, llvm::Value* a, llvm::
       return floats ? call_for_each(dtype == DType::kF32 ? "fmodf" : "fmod", {a, c})
                     : divide(dtype, a, c, true);
     case Opcode::kMin:
-      return pick(llvm::Intrinsic::minimum, llvm::Intrinsic::smin, llvm::Intrinsic::umin);
+      return floats ? extreme(false, a, c) : pick(llvm::Intrinsic::smin, llvm::Intrinsic::umin);
     case Opcode::kMax:
-      return pick(llvm::Intrinsic::maximum, llvm::Intrinsic::smax, llvm::Intrinsic::umax);
+      return floats ? extreme(true, a, c) : pick(llvm::Intrinsic::smax, llvm::Intrinsic::umax);
     case Opcode::kAnd:
       return b.CreateAnd(a, c);
     case Opcode::kOr:
@@ -193,6 +192,25 @@ llvm::Value* Elements::binary(Opcode opcode, DType dtype, llvm::Value* a, llvm::
       if (dtype == DType::kF32) return inlined(b, opcode, a, c);
       return call_for_each(name_in_libm(opcode), {a, c});
   }
+}
+
+/// Where one is NaN or both are zeros, an x86 instruction gives its second operand: so two of them, with the
+/// operands in either order, tell these cases. LLVM's own code has a chain of dependent instructions thrice
+/// as long, for which reductions wait.
+llvm::Value* Elements::extreme(bool greatest, llvm::Value* a, llvm::Value* c) {
+  if (!target_.isa)
+    return b.CreateBinaryIntrinsic(greatest ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, a, c);
+  llvm::Type* const floats = a->getType();
+  llvm::Type* const words =
+      type(floats->getScalarSizeInBits() == 64 ? DType::kI64 : DType::kI32, lanes_of(a));
+  const auto instruction = [&](llvm::Value* x, llvm::Value* y) {
+    llvm::Value* first = greatest ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y);
+    return b.CreateBitCast(b.CreateSelect(first, x, y), words);
+  };
+  llvm::Value *one = instruction(a, c), *other = instruction(c, a);
+  if (!greatest) return b.CreateBitCast(b.CreateOr(one, other), floats);  // -0, and of a NaN a NaN
+  llvm::Value* both = b.CreateBitCast(b.CreateAnd(one, other), floats);   // +0
+  return b.CreateSelect(b.CreateFCmpUNO(a, c), llvm::ConstantFP::getNaN(floats), both);
 }
 
 /// Of integers; what the processor traps at is replaced by a division by 1.

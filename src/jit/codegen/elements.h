@@ -56,6 +56,7 @@ class Elements {
  private:
   llvm::Value* bf16_pairs_added(llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* i16_pairs_added(llvm::Value* a, llvm::Value* b, llvm::Value* c);
+  llvm::Value* extreme(bool greatest, llvm::Value* a, llvm::Value* b);
   llvm::Value* divide(DType dtype, llvm::Value* a, llvm::Value* b, bool remainder);
   llvm::Value* shift(Opcode opcode, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* call_for_each(const char* name, const std::vector<llvm::Value*>& operands);

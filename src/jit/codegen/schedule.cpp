@@ -456,7 +456,7 @@ class Scheduler {
   }
 
   /// Whether a nest, of that number, does nothing but store what it makes of a product's elements, one by
-  /// one, and nothing else uses them.
+  /// one, and perhaps of what is there, and nothing else uses them.
   bool takes_product(const Step& step, const Nest& nest, int number) {
     if (step.kind != Step::Kind::kMatmul && step.kind != Step::Kind::kTranspose) return false;
     const Value product = step.instruction->results[0];
@@ -465,6 +465,8 @@ class Scheduler {
     const Type& shape = type(product);
     // Of a transpose, elements are taken more than once: by their own store alone.
     const auto taken = [&](const Instruction* part) {
+      if (step.kind == Step::Kind::kMatmul && part->opcode == Opcode::kLoad)
+        return facts(part->results[0]).storage == Storage::kComputed;
       return is_write(*part) && (!to_local || kernel_.is_local(part->buffer)) &&
              (step.kind == Step::Kind::kMatmul || part->operands[0] == product);
     };

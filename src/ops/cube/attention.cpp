@@ -41,8 +41,7 @@ class ForwardKernel : private AttentionKernel {
   }
 
   tile::Kernel build() {
-    builder_.store(query_copy_, {0, 0},
-                   converted(builder_.load(query_, {batch_, head_, row_, 0}, rows_, width_), form_.sums));
+    query_->copy({batch_, head_}, row_, 0, rows_, depth(width_), factors(), query_copy_);
     builder_.store(maximum_, {0, 0}, filled(lowest(), rows_, 1));
     builder_.store(total_, {0, 0}, filled(0, rows_, 1));
     builder_.store(sums_, {0, 0}, filled(0, rows_, padded_));
@@ -53,14 +52,12 @@ class ForwardKernel : private AttentionKernel {
       const Index count = min(kKeysOfBlock, end - first);
       loop(0, count, columns_,
            [&](const Index& col) { multiply_keys(first, col, min(columns_, count - col)); });
+      if (!form_.panels) copy_values(first, count);
       for_each_step(0, rows_, [&](const Index& row, const Index& rows) {
-        softmax(row, rows, seen(row, first, count));
+        const Index keys = seen(row, first, count);
+        softmax(row, rows, first, keys);
+        loop(0, padded_, columns_, [&](const Index& col) { multiply_values(row, rows, first, keys, col); });
       });
-      if (of_.dropout.keep != 1) {
-        const Expr factors = drop_factors(row_, first, rows_, count);
-        builder_.store(scores_, {0, 0}, builder_.load(scores_, {0, 0}, rows_, count) * factors);
-      }
-      loop(0, padded_, columns_, [&](const Index& col) { multiply_values(first, count, col); });
     });
     give();
     return builder_.finish();
@@ -83,12 +80,12 @@ class ForwardKernel : private AttentionKernel {
     rows_ = form_.is_small() ? Index(form_.rows) : min(block_rows_, queries_ - row_);
     padded_ = ceil_div(value_width_, columns_) * columns_;
     const std::vector<Index> batch = {batches_, key_heads_};
-    query_ = tensor("query", of_.query, heads_, queries_, width_);
+    query_.emplace(rows_of("query", of_.query, heads_, queries_, width_));
     if (form_.panels) {
-      key_panels_ = panel_buffer(builder_, "key", form_.sums, batch, width_, keys_, columns_);
+      key_panels_ = panel_buffer(builder_, "key", factors(), batch, depth(width_), keys_, columns_);
       value_panels_ = panel_buffer(builder_, "value", form_.sums, batch, keys_, value_width_, columns_);
     } else {
-      key_.emplace(builder_, "key", of_.key.dtype, layout_of(transposed(of_.key)), batch, width_, keys_);
+      key_.emplace(turned_of("key", of_.key, key_heads_, keys_, width_));
       value_.emplace(builder_, "value", of_.value.dtype, layout_of(of_.value), batch, keys_, value_width_);
     }
     out_ = tensor("out", call_.out, heads_, queries_, value_width_);
@@ -98,10 +95,10 @@ class ForwardKernel : private AttentionKernel {
           {&call_.maximum, &maximum_out_, "maximum_out"},
           {&call_.total, &total_out_, "total_out"}})
       if (*given) *buffer = tensor(name, **given, heads_, queries_, repeats_);
-    query_copy_ = local("query_copy", {block_rows_, width_});
+    query_copy_ = builder_.local("query_copy", factors(), {block_rows_, depth(width_)});
     if (!form_.panels) {
-      key_panels_ = local("key_panel", {width_, columns_});
-      value_panels_ = local("value_panel", {kKeysOfBlock, columns_});
+      key_panels_ = builder_.local("key_panel", factors(), {depth(width_), columns_});
+      value_panels_ = local("value_panels", {padded_ / columns_, kKeysOfBlock, columns_});
     }
     scores_ = local("scores", {block_rows_, kScoreStride});
     sums_ = local("sums", {block_rows_, padded_});
@@ -135,16 +132,15 @@ class ForwardKernel : private AttentionKernel {
   /// The scores of `cols` keys of a block, from column `col` of it on.
   void multiply_keys(const Index& first, const Index& col, const Index& cols) {
     if (!form_.panels)
-      builder_.store(key_panels_, {0, 0},
-                     key_->tile({batch_, key_head_}, 0, first + col, width_, cols, form_.sums));
+      key_->copy({batch_, key_head_}, 0, first + col, depth(width_), cols, factors(), key_panels_);
     const auto step = [&](bool in_band) {
       return [=, this](const Index& row, const Index& rows) {
-        const Expr left = builder_.load(query_copy_, {row, 0}, rows, width_);
+        const Expr left = builder_.load(query_copy_, {row, 0}, rows, depth(width_));
         const Expr right =
             form_.panels ? builder_.load(key_panels_, {batch_, key_head_, (first + col) / columns_, 0, 0},
-                                         width_, cols)
-                         : builder_.load(key_panels_, {0, 0}, width_, cols);
-        const Expr products = builder_.op(tile::Opcode::kMatmul, {left, right, filled(0, rows, cols)});
+                                         depth(width_), cols)
+                         : builder_.load(key_panels_, {0, 0}, depth(width_), cols);
+        const Expr products = given_product(left, right);
         builder_.store(scores_, {row, col}, scores(products, row_ + row, first + col, in_band));
       };
     };
@@ -156,39 +152,41 @@ class ForwardKernel : private AttentionKernel {
     for_each_step(all_seen, rows_, step(false));
   }
 
-  /// Scores of a block to their exponentials, less the maximum so far; the factor is that of the sums before.
-  void softmax(const Index& row, const Index& rows, const Index& count) {
-    const Expr scores = builder_.load(scores_, {row, 0}, rows, count);
-    const Expr before = builder_.load(maximum_, {row, 0}, rows, 1),
-               total = builder_.load(total_, {row, 0}, rows, 1);
-    const Expr maximum = max(before, row_max(scores)), factor = exp(before - maximum);
-    const Expr weights = exp(scores - maximum);
-    builder_.store(scores_, {row, 0}, weights);
+  /// Scores of `keys` keys of a block to their exponentials, less the maximum so far; the factor is that of
+  /// the sums before.
+  void softmax(const Index& row, const Index& rows, const Index& first, const Index& keys) {
+    const auto scores = [&] { return builder_.load(scores_, {row, 0}, rows, keys); };
+    const auto load = [&](int buffer) { return builder_.load(buffer, {row, 0}, rows, 1); };
+    const Expr before = load(maximum_), maximum = max(before, row_max(scores()));
+    builder_.store(factor_, {row, 0}, exp(before - maximum));
     builder_.store(maximum_, {row, 0}, maximum);
-    builder_.store(factor_, {row, 0}, factor);
-    builder_.store(total_, {row, 0}, fma(total, factor, row_sum(weights)));
+    // Of all rows, so that none waits for its own.
+    const Expr weights = exp(scores() - load(maximum_));
+    const bool drops = of_.dropout.keep != 1;
+    builder_.store(scores_, {row, 0},
+                   drops ? weights * drop_factors(row_ + row, first, rows, keys) : weights);
+    builder_.store(total_, {row, 0}, fma(load(total_), load(factor_), row_sum(weights)));
   }
 
-  /// Adds the weighted values of a block, for the columns from `col` on.
-  void multiply_values(const Index& first, const Index& count, const Index& col) {
-    if (!form_.panels) {
-      const Index cols = min(columns_, value_width_ - col);
-      builder_.store(value_panels_, {0, 0},
-                     value_->tile({batch_, key_head_}, first, col, count, cols, form_.sums));
-      builder_.store(value_panels_, {0, cols}, filled(0, count, columns_ - cols));
-    }
-    for_each_step(0, rows_, [&](const Index& row, const Index& rows) {
-      const Index keys = seen(row, first, count);
-      const Expr left = builder_.load(scores_, {row, 0}, rows, keys);
-      const Expr right =
-          form_.panels
-              ? builder_.load(value_panels_, {batch_, key_head_, col / columns_, first, 0}, keys, columns_)
-              : builder_.load(value_panels_, {0, 0}, keys, columns_);
-      const Expr products = builder_.op(tile::Opcode::kMatmul, {left, right, filled(0, rows, columns_)});
-      builder_.store(sums_, {row, col},
-                     fma(builder_.load(sums_, {row, col}, rows, columns_),
-                         builder_.load(factor_, {row, 0}, rows, 1), products));
+  void copy_values(const Index& first, const Index& count) {
+    loop(0, padded_, columns_, [&](const Index& col) {
+      const Index cols = min(columns_, value_width_ - col), panel = col / columns_;
+      value_->copy({batch_, key_head_}, first, col, count, cols, form_.sums, value_panels_, {panel});
+      builder_.store(value_panels_, {panel, 0, cols}, filled(0, count, columns_ - cols));
     });
+  }
+
+  /// Adds the weighted values of a block to those columns, from `col` on, of a step's rows.
+  void multiply_values(const Index& row, const Index& rows, const Index& first, const Index& keys,
+                       const Index& col) {
+    const Expr weights = builder_.load(scores_, {row, 0}, rows, keys);
+    const Expr values =
+        form_.panels
+            ? builder_.load(value_panels_, {batch_, key_head_, col / columns_, first, 0}, keys, columns_)
+            : builder_.load(value_panels_, {col / columns_, 0, 0}, keys, columns_);
+    builder_.store(sums_, {row, col},
+                   fma(builder_.load(sums_, {row, col}, rows, columns_),
+                       builder_.load(factor_, {row, 0}, rows, 1), product(weights, values)));
   }
 
   void give() {
@@ -211,8 +209,8 @@ class ForwardKernel : private AttentionKernel {
   const Form form_;
   const int64_t columns_;
   Index key_head_ = 0, row_ = 0, rows_ = 0, padded_ = 0, repeats_ = 0;
-  std::optional<Matrices> key_, value_;
-  int query_ = -1, key_panels_ = -1, value_panels_ = -1, out_ = -1, log_sum_exp_out_ = -1, maximum_out_ = -1,
+  std::optional<Matrices> query_, key_, value_;
+  int key_panels_ = -1, value_panels_ = -1, out_ = -1, log_sum_exp_out_ = -1, maximum_out_ = -1,
       total_out_ = -1;
   int query_copy_ = -1, scores_ = -1, sums_ = -1, maximum_ = -1, total_ = -1, factor_ = -1;
 };
@@ -286,12 +284,13 @@ std::vector<Launch> launches_of(const AttentionForward& given, bool may_be_small
   arguments.size(repeats);
   AttentionKernel::add_buffers(arguments, call.of);
   const auto add = [&](const View& view) { arguments.buffer(view.data, view.strides); };
-  add(call.of.query);
+  AttentionKernel::add_rows(arguments, call.of.query);
   if (form.panels) {
-    add(pack_panels(transposed(call.of.key), form.sums, form.columns(), take, launches));
+    const DType factors = multiplies_pairs(call.of.key.dtype) ? DType::kI32 : form.sums;
+    add(pack_panels(transposed(call.of.key), factors, form.columns(), take, launches));
     add(pack_panels(call.of.value, form.sums, form.columns(), take, launches));
   } else {
-    Matrices::add_argument(arguments, transposed(call.of.key), layout_of(transposed(call.of.key)));
+    AttentionKernel::add_turned(arguments, call.of.key);
     Matrices::add_argument(arguments, call.of.value, layout_of(call.of.value));
   }
   for (const auto& view : {std::optional(call.out), call.log_sum_exp, call.maximum, call.total})

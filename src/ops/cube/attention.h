@@ -49,10 +49,11 @@ struct Attention {
 
 /// out = dropout(softmax(scale * query key^T + bias, -inf where a key is hidden)) value.
 ///
-/// Scores are sums of f32 for f16, bf16 and f32, of f64 for f64, each fma by fma in the order of the width.
-/// Rows go through the keys kKeysOfBlock at a time, each block's maximum, sum of exponentials and weighted
-/// sum (fma by fma in the order of the keys) joining those before; no bits of a row depend on other rows.
-/// Where a query sees no key, the result is 0. The scores never are in memory as a whole.
+/// Scores are sums of f32 for f16, bf16 and f32, of f64 for f64, each fma by fma in the order of the width
+/// (of bf16 perhaps by dot products, see GemmCall). Rows go through the keys kKeysOfBlock at a time, each
+/// block's maximum, sum of exponentials and weighted sum (fma by fma in the order of the keys) joining those
+/// before; no bits of a row depend on other rows. Where a query sees no key, the result is 0. The scores
+/// never are in memory as a whole.
 struct AttentionForward {
   Attention of;
   View out;

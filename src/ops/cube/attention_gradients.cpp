@@ -18,14 +18,13 @@ void GradientKernel::declare_buffers() {
   padded_ = padded(width_);
   value_padded_ = padded(value_width_);
   query_ = tensor("query", of_.query, heads_, queries_, width_);
+  if (of_pairs()) query_rows_.emplace(rows_of("query_rows", of_.query, heads_, queries_, width_));
   key_ = tensor("key", of_.key, key_heads_, keys_, width_);
-  const std::vector<Index> batch = {batches_, key_heads_};
-  turned_key_.emplace(builder_, "turned_key", of_.key.dtype, layout_of(transposed(of_.key)), batch, width_,
-                      keys_);
-  turned_value_.emplace(builder_, "turned_value", of_.value.dtype, layout_of(transposed(of_.value)), batch,
-                        value_width_, keys_);
+  turned_key_.emplace(turned_of("turned_key", of_.key, key_heads_, keys_, width_));
+  turned_value_.emplace(turned_of("turned_value", of_.value, key_heads_, keys_, value_width_));
   out_ = tensor("out", call_.out, heads_, queries_, value_width_);
   grad_out_ = tensor("grad_out", call_.grad_out, heads_, queries_, value_width_);
+  if (of_pairs()) grad_rows_.emplace(rows_of("grad_rows", call_.grad_out, heads_, queries_, value_width_));
   for (const auto& [given, buffer, name] : {std::tuple{&call_.log_sum_exp, &log_sum_exp_, "log_sum_exp"},
                                             {&call_.maximum, &maximum_, "maximum"},
                                             {&call_.total, &total_, "total"}})
@@ -35,12 +34,15 @@ void GradientKernel::declare_buffers() {
 void GradientKernel::add_buffers(jit::PackedArguments& arguments, const AttentionBackward& call) {
   AttentionKernel::add_buffers(arguments, call.of);
   const auto add = [&](const View& view) { arguments.buffer(view.data, view.strides); };
+  const bool of_pairs = multiplies_pairs(call.of.query.dtype);
   add(call.of.query);
+  if (of_pairs) add_rows(arguments, call.of.query);
   add(call.of.key);
-  for (const View& view : {transposed(call.of.key), transposed(call.of.value)})
-    Matrices::add_argument(arguments, view, layout_of(view));
+  add_turned(arguments, call.of.key);
+  add_turned(arguments, call.of.value);
   add(call.out);
   add(call.grad_out);
+  if (of_pairs) add_rows(arguments, call.grad_out);
   for (const auto& view : {call.log_sum_exp, call.maximum, call.total})
     if (view) add(*view);
 }
@@ -56,8 +58,15 @@ void GradientKernel::add_key(KernelTable::Key& key, const AttentionBackward& cal
 void GradientKernel::declare_locals() {
   query_copy_ = local("query_copy", {kQueries, padded_ + kApart});
   grad_copy_ = local("grad_copy", {kQueries, value_padded_ + kApart});
-  key_panels_ = local("key_panels", {kKeys / columns_, width_, columns_});
-  value_panels_ = local("value_panels", {kKeys / columns_, value_width_, columns_});
+  key_panels_ = builder_.local("key_panels", factors(), {kKeys / columns_, depth(width_), columns_});
+  value_panels_ =
+      builder_.local("value_panels", factors(), {kKeys / columns_, depth(value_width_), columns_});
+  query_factors_ = query_copy_;
+  grad_factors_ = grad_copy_;
+  if (of_pairs()) {
+    query_factors_ = builder_.local("query_pairs", factors(), {kQueries, depth(width_) + kApart});
+    grad_factors_ = builder_.local("grad_pairs", factors(), {kQueries, depth(value_width_) + kApart});
+  }
   weights_ = local("weights", {kQueries, kKeys + kApart});
   grads_ = local("grads", {kQueries, kKeys + kApart});
   if (of_.dropout.keep != 1) factors_ = local("factors", {kQueries, kKeys + kApart});
@@ -68,10 +77,6 @@ void GradientKernel::declare_locals() {
 void GradientKernel::for_each_step(const Index& count,
                                    const std::function<void(const Index& row, const Index& rows)>& step) {
   loop(0, count, kRows, [&](const Index& row) { step(row, min(kRows, count - row)); });
-}
-
-tile::Expr GradientKernel::product(const Expr& left, const Expr& right) {
-  return builder_.op(Opcode::kMatmul, {left, right, filled(0, left.type().rows, right.type().cols)});
 }
 
 void GradientKernel::copy_rows(int to, int from, const Index& head, const Index& row, const Index& rows,
@@ -85,8 +90,8 @@ void GradientKernel::take_keys(const Index& first, const Index& count) {
     const Index cols = min(columns_, count - col);
     for (const auto& [matrices, panels, width] :
          {std::tuple{&*turned_key_, key_panels_, width_}, {&*turned_value_, value_panels_, value_width_}})
-      builder_.store(panels, {col / columns_, 0, 0},
-                     matrices->tile({batch_, key_head_}, 0, first + col, width, cols, sums_type_));
+      matrices->copy({batch_, key_head_}, 0, first + col, depth(width), cols, factors(), panels,
+                     {col / columns_});
   });
 }
 
@@ -94,6 +99,10 @@ void GradientKernel::take_queries(const Index& row, const Index& rows, const Ind
                                   const Index& count) {
   copy_rows(query_copy_, query_, head_, row, rows, width_, padded_);
   copy_rows(grad_copy_, grad_out_, head_, row, rows, value_width_, value_padded_);
+  if (of_pairs()) {
+    query_rows_->copy({batch_, head_}, row, 0, rows, depth(width_), factors(), query_factors_);
+    grad_rows_->copy({batch_, head_}, row, 0, rows, depth(value_width_), factors(), grad_factors_);
+  }
   statistics(row, rows);
   if (of_.dropout.keep != 1) builder_.store(factors_, {0, 0}, drop_factors(row, first, rows, count));
 }
@@ -124,20 +133,20 @@ void GradientKernel::differentiate(const Index& row, const Index& rows, const In
 
 void GradientKernel::weigh(const Index& row, const Index& step, const Index& lines, const Index& first,
                            const Index& col, const Index& cols) {
-  const Expr left = builder_.load(query_copy_, {step, 0}, lines, width_),
-             right = builder_.load(key_panels_, {col / columns_, 0, 0}, width_, cols);
-  const Expr less =
-      scores(product(left, right), row + step, first + col, of_.band.has_least() || of_.band.has_most()) -
-      builder_.load(shift_, {step, 0}, lines, 1);
+  const Expr left = builder_.load(query_factors_, {step, 0}, lines, depth(width_)),
+             right = builder_.load(key_panels_, {col / columns_, 0, 0}, depth(width_), cols);
+  const Expr less = scores(given_product(left, right), row + step, first + col,
+                           of_.band.has_least() || of_.band.has_most()) -
+                    builder_.load(shift_, {step, 0}, lines, 1);
   builder_.store(weights_, {step, col}, exp(less));
 }
 
 void GradientKernel::differentiate_step(const Index& step, const Index& lines, const Index& col,
                                         const Index& cols) {
-  const Expr left = builder_.load(grad_copy_, {step, 0}, lines, value_width_),
-             right = builder_.load(value_panels_, {col / columns_, 0, 0}, value_width_, cols);
+  const Expr left = builder_.load(grad_factors_, {step, 0}, lines, depth(value_width_)),
+             right = builder_.load(value_panels_, {col / columns_, 0, 0}, depth(value_width_), cols);
   const auto load = [&](int buffer) { return builder_.load(buffer, {step, col}, lines, cols); };
-  Expr of_weights = product(left, right);
+  Expr of_weights = given_product(left, right);
   if (of_.dropout.keep != 1) of_weights = of_weights * load(factors_);
   const Expr of_scores = load(weights_) * (of_weights - builder_.load(mean_, {step, 0}, lines, 1));
   builder_.store(grads_, {step, col}, scales_ ? of_scores * scale() : of_scores);

@@ -43,7 +43,6 @@ class GradientKernel : protected AttentionKernel {
 
   void for_each_step(const Index& count,
                      const std::function<void(const Index& row, const Index& rows)>& step);
-  Expr product(const Expr& left, const Expr& right);
   /// Rows of a tensor, and zeros in what its columns are padded with.
   void copy_rows(int to, int from, const Index& head, const Index& row, const Index& rows, const Index& cols,
                  const Index& padded);
@@ -61,9 +60,9 @@ class GradientKernel : protected AttentionKernel {
              const Index& cols);
   void differentiate_step(const Index& step, const Index& lines, const Index& col, const Index& cols);
 
-  std::optional<Matrices> turned_key_, turned_value_;
+  std::optional<Matrices> query_rows_, grad_rows_, turned_key_, turned_value_;
   int out_ = -1, grad_out_ = -1, log_sum_exp_ = -1, maximum_ = -1, total_ = -1;
-  int key_panels_ = -1, value_panels_ = -1, shift_ = -1, mean_ = -1;
+  int query_factors_ = -1, grad_factors_ = -1, key_panels_ = -1, value_panels_ = -1, shift_ = -1, mean_ = -1;
 };
 
 /// The launch of the bias's gradient. Each element is computed for itself, so that one that stands for

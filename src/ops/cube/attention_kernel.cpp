@@ -162,6 +162,47 @@ Expr AttentionKernel::drop_factors(const Index& query, const Index& key, const I
   return select(bit == 1.0, *factor_, factor_->like(0));
 }
 
+namespace {
+
+Layout layout_of_rows(const View& rows) {
+  return rows.strides.back() == 1 ? Layout::kByRows : Layout::kApart;
+}
+std::optional<PairsAlong> pairs_along(PairsAlong width, const View& view) {
+  return multiplies_pairs(view.dtype) ? std::optional(width) : std::nullopt;
+}
+
+}  // namespace
+
+Matrices AttentionKernel::rows_of(const std::string& name, const View& view, const Index& heads,
+                                  const Index& tokens, const Index& width) {
+  return {builder_,          name,   view.dtype, layout_of_rows(view),
+          {batches_, heads}, tokens, width,      pairs_along(PairsAlong::kCols, view)};
+}
+
+Matrices AttentionKernel::turned_of(const std::string& name, const View& view, const Index& heads,
+                                    const Index& tokens, const Index& width) {
+  return {builder_,          name,  view.dtype, layout_of(transposed(view)),
+          {batches_, heads}, width, tokens,     pairs_along(PairsAlong::kRows, view)};
+}
+
+void AttentionKernel::add_rows(jit::PackedArguments& arguments, const View& rows) {
+  Matrices::add_argument(arguments, rows, layout_of_rows(rows), pairs_along(PairsAlong::kCols, rows));
+}
+
+void AttentionKernel::add_turned(jit::PackedArguments& arguments, const View& rows) {
+  const View turned = transposed(rows);
+  Matrices::add_argument(arguments, turned, layout_of(turned), pairs_along(PairsAlong::kRows, rows));
+}
+
+Expr AttentionKernel::given_product(const Expr& left, const Expr& right) {
+  const auto opcode = of_pairs() ? tile::Opcode::kMatmulPairs : tile::Opcode::kMatmul;
+  return builder_.op(opcode, {left, right, filled(0, left.type().rows, right.type().cols)});
+}
+
+Expr AttentionKernel::product(const Expr& left, const Expr& right) {
+  return builder_.op(tile::Opcode::kMatmul, {left, right, filled(0, left.type().rows, right.type().cols)});
+}
+
 Expr AttentionKernel::filled(double value, const Index& rows, const Index& cols) {
   return ops::filled(builder_, sums_type_, value, rows, cols);
 }

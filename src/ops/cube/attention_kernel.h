@@ -24,6 +24,9 @@ class AttentionKernel {
   static void add_sizes(jit::PackedArguments& arguments, const Attention& of, int64_t rows);
   static void add_buffers(jit::PackedArguments& arguments, const Attention& of);
   static void add_scalars(jit::PackedArguments& arguments, const Attention& of, DType sums);
+  /// Of a tensor with a row for each query, or transposed, as given products take them.
+  static void add_rows(jit::PackedArguments& arguments, const View& rows);
+  static void add_turned(jit::PackedArguments& arguments, const View& rows);
 
  protected:
   using Index = tile::Index;
@@ -42,6 +45,19 @@ class AttentionKernel {
 
   /// The factors of dropout of those weights.
   Expr drop_factors(const Index& query, const Index& key, const Index& rows, const Index& cols);
+
+  // Given products: of what the call gives, queries and keys for instance. They may be of pairs.
+  bool of_pairs() const { return multiplies_pairs(of_.query.dtype); }
+  DType factors() const { return of_pairs() ? DType::kI32 : sums_type_; }
+  /// Of a product over so many numbers.
+  Index depth(const Index& width) const { return of_pairs() ? ceil_div(width, 2) : width; }
+  Matrices rows_of(const std::string& name, const View& view, const Index& heads, const Index& tokens,
+                   const Index& width);
+  Matrices turned_of(const std::string& name, const View& view, const Index& heads, const Index& tokens,
+                     const Index& width);
+  Expr given_product(const Expr& left, const Expr& right);
+  /// Of factors that the kernel computed.
+  Expr product(const Expr& left, const Expr& right);
 
   Expr filled(double value, const Index& rows, const Index& cols);
   void loop(const Index& first, const Index& last, int64_t step,

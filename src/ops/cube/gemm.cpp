@@ -48,8 +48,9 @@ struct Form {
   DType panel_type = DType::kF32;
   bool narrow = false;  ///< right is one panel, filled up with zeros, and left is read in place
 
-  /// What is multiplied: numbers of the type of sums, or pairs.
+  /// What copies and panels hold.
   DType factors() const { return pairs ? DType::kI32 : sums; }
+  std::optional<PairsAlong> along(PairsAlong k) const { return pairs ? std::optional(k) : std::nullopt; }
   /// Of a block of products.
   int64_t depth() const { return pairs ? kDepth / 2 : kDepth; }
 
@@ -76,7 +77,7 @@ class GemmKernel {
   }
 
   tile::Kernel build() {
-    if (form_.small && form_.pairs) paired_left_->copy({batch_}, row_, 0, rows_, k_, left_copy_);
+    if (form_.small && form_.copies_left()) copy_left(0, k_);
     if (form_.one_block) {
       steps(0, min(form_.depth(), k_));
       return builder_.finish();
@@ -127,17 +128,13 @@ class GemmKernel {
                 block_cols = most(across, n, form_.columns);
 
     const std::vector<Index> batch = {batches};
-    if (form_.pairs)
-      paired_left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k, PairsAlong::kCols);
-    else
-      left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k_);
+    left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k,
+                  form_.along(PairsAlong::kCols));
     if (form_.panels)
       panels_ = panel_buffer(builder_, "right", form_.panel_type, batch, k_, n, form_.panel_columns);
-    else if (form_.pairs)
-      paired_right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k, n,
-                            PairsAlong::kRows);
     else
-      right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k_, n);
+      right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k, n,
+                     form_.along(PairsAlong::kRows));
     const auto last = [](const View& view) {
       const int64_t stride = view.strides[2];
       return stride == 0 || stride == 1 ? std::optional(stride) : std::nullopt;
@@ -188,23 +185,22 @@ class GemmKernel {
   }
 
   void copy_left(const Index& first, const Index& depth) {
-    if (form_.pairs) return paired_left_->copy({batch_}, row_, first, rows_, depth, left_copy_);
-    builder_.store(left_copy_, {0, 0}, left_->tile({batch_}, row_, first, rows_, depth, form_.sums));
+    left_->copy({batch_}, row_, first, rows_, depth, form_.factors(), left_copy_);
   }
 
   /// The same of the sums in a panel's columns.
   void panel(const Index& col, const Index& first, const Index& depth) {
     const Index cols = min(form_.columns, cols_ - col);
     const auto given = [&] {
-      if (!form_.panels) return right_->tile({batch_}, first, col_ + col, depth, cols, form_.sums);
+      if (!form_.panels) return right_->tile({batch_}, first, col_ + col, depth, cols, form_.factors());
       const Index there = col_ + col;
       const std::vector<Place> at = {batch_, there / form_.panel_columns, first, there % form_.panel_columns};
       return converted(builder_.load(panels_, at, depth, cols), form_.factors());
     };
-    if (form_.copies_right() && form_.pairs)
-      paired_right_->copy({batch_}, first, col_ + col, depth, cols, panel_);
-    else if (form_.copies_right())
+    if (form_.copies_right() && form_.panels)
       builder_.store(panel_, {0, 0}, given());
+    else if (form_.copies_right())
+      right_->copy({batch_}, first, col_ + col, depth, cols, form_.factors(), panel_);
     const auto right = [&] {
       return form_.copies_right() ? builder_.load(panel_, {0, 0}, depth, cols) : given();
     };
@@ -258,7 +254,6 @@ class GemmKernel {
   Builder builder_;
   Index k_ = 0, batch_ = 0, row_ = 0, col_ = 0, rows_ = 0, cols_ = 0;
   std::optional<Matrices> left_, right_;
-  std::optional<PairedMatrices> paired_left_, paired_right_;
   int panels_ = -1, out_ = -1, sums_ = -1, left_copy_ = -1, panel_ = -1;
   std::vector<int> operands_;
   std::vector<Expr> numbers_;
@@ -377,12 +372,6 @@ int64_t packed_columns(DType sums) {
   return columns * static_cast<int64_t>(size_of(sums)) > kLine ? columns : kEnough * columns;
 }
 
-/// Whether products of that type are computed as those of pairs: of i8 everywhere, which are as many as
-/// registers hold, of bf16 where the processor has an instruction.
-bool multiplies_pairs(DType dtype) {
-  return dtype == DType::kI8 || (dtype == DType::kBF16 && jit::isa_of_machine() == jit::Isa::kAvx512Dot);
-}
-
 /// The type of packed right matrices.
 DType packed_type(DType dtype) { return multiplies_pairs(dtype) ? DType::kI32 : dtype; }
 
@@ -474,16 +463,11 @@ std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
   for (const int64_t size : {call.out.sizes[0], m, call.out.sizes[2], k, blocks.down, blocks.across})
     arguments.size(size);
   const auto add = [&](const View& view) { arguments.buffer(view.data, view.strides); };
-  if (form.pairs)
-    PairedMatrices::add_arguments(arguments, call.left, form.left, PairsAlong::kCols);
-  else
-    Matrices::add_argument(arguments, call.left, form.left);
+  Matrices::add_argument(arguments, call.left, form.left, form.along(PairsAlong::kCols));
   if (form.panels)
     add(call.right);
-  else if (form.pairs)
-    PairedMatrices::add_arguments(arguments, call.right, form.right, PairsAlong::kRows);
   else
-    Matrices::add_argument(arguments, call.right, form.right);
+    Matrices::add_argument(arguments, call.right, form.right, form.along(PairsAlong::kRows));
   for (const View& operand : call.operands) add(operand);
   add(call.out);
   for (const double number : call.numbers)

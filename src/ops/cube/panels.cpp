@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "jit/jit.h"
+
 namespace anynpu::ops {
 
 using tile::Builder;
@@ -20,12 +22,18 @@ std::vector<Place> places(const std::vector<Index>& batch, std::initializer_list
   return places;
 }
 
+/// Whether panels of that type of matrices of this one hold pairs.
+std::optional<PairsAlong> pairs_of(DType panels, DType matrices) {
+  if (panels != DType::kI32 || matrices == DType::kI32) return std::nullopt;
+  return PairsAlong::kRows;
+}
+
 tile::Kernel pack_kernel(const View& matrices, DType dtype, int64_t columns, Layout layout) {
   Builder builder("PackPanels");
   std::vector<Index> sizes, batch;
   for (size_t d = 0; d + 2 < matrices.sizes.size(); ++d) sizes.push_back(builder.size(concat("batch", d)));
   const Index size = builder.size("k"), n = builder.size("n"),
-              k = hold_pairs(dtype, matrices.dtype) ? ceil_div(size, 2) : size;
+              k = pairs_of(dtype, matrices.dtype) ? ceil_div(size, 2) : size;
   const Index panels = ceil_div(n, columns), parts = ceil_div(k, kPart);
   Index blocks = panels * parts, left = Index::block() / parts / panels;
   for (size_t d = sizes.size(); d-- > 0;) {
@@ -36,19 +44,11 @@ tile::Kernel pack_kernel(const View& matrices, DType dtype, int64_t columns, Lay
   builder.grid(blocks);
   const Index panel = Index::block() / parts % panels, first = Index::block() % parts * kPart,
               depth = min(kPart, k - first), cols = min(columns, n - panel * columns);
-  const bool pairs = hold_pairs(dtype, matrices.dtype);
-  std::optional<PairedMatrices> paired;
-  std::optional<Matrices> plain;
-  if (pairs)
-    paired.emplace(builder, "matrices", matrices.dtype, layout, sizes, size, n, PairsAlong::kRows);
-  else
-    plain.emplace(builder, "matrices", matrices.dtype, layout, sizes, size, n);
+  const auto pairs = pairs_of(dtype, matrices.dtype);
+  const Matrices from(builder, "matrices", matrices.dtype, layout, sizes, size, n, pairs);
   const int to = panel_buffer(builder, "panels", dtype, sizes, k, n, columns);
   const int local = builder.local("panel", dtype, {kPart, columns});
-  if (pairs)
-    paired->copy(batch, first, panel * columns, depth, cols, local);
-  else
-    builder.store(local, {0, 0}, plain->tile(batch, first, panel * columns, depth, cols, dtype));
+  from.copy(batch, first, panel * columns, depth, cols, dtype, local);
   builder.store(local, {0, cols}, filled(builder, dtype, 0, depth, columns - cols));
   builder.store(to, places(batch, {panel, first, 0}), builder.load(local, {0, 0}, depth, columns));
   return builder.finish();
@@ -77,14 +77,29 @@ Expr filled(Builder& builder, DType dtype, double value, const Index& rows, cons
 }
 
 Matrices::Matrices(Builder& builder, const std::string& name, DType dtype, Layout layout,
-                   const std::vector<Index>& batch, const Index& rows, const Index& cols)
-    : builder_(builder), turned_(layout == Layout::kByColumns) {
-  std::vector<Index> sizes = batch;
-  sizes.push_back(turned_ ? cols : rows);
-  sizes.push_back(turned_ ? rows : cols);
-  std::vector<std::optional<int64_t>> strides(sizes.size());
-  if (layout != Layout::kApart) strides.back() = 1;
-  buffer_ = builder.buffer(name, dtype, std::move(sizes), std::move(strides));
+                   const std::vector<Index>& batch, const Index& rows, const Index& cols,
+                   std::optional<PairsAlong> pairs)
+    : builder_(builder), dtype_(dtype), turned_(layout == Layout::kByColumns), pairs_(pairs) {
+  const auto buffer = [&](const std::string& name, const Index& rows, const Index& cols) {
+    std::vector<Index> sizes = batch;
+    sizes.push_back(turned_ ? cols : rows);
+    sizes.push_back(turned_ ? rows : cols);
+    std::vector<std::optional<int64_t>> strides(sizes.size());
+    const bool along_last = pairs == (turned_ ? PairsAlong::kRows : PairsAlong::kCols);
+    if (layout != Layout::kApart) strides.back() = along_last ? 2 : 1;
+    return builder.buffer(name, dtype, std::move(sizes), std::move(strides));
+  };
+  if (!pairs) {
+    buffer_ = buffer(name, rows, cols);
+    return;
+  }
+  const bool of_rows = *pairs == PairsAlong::kRows;
+  const auto half = [&](const std::string& name, const Index& count) {
+    return buffer(name, of_rows ? count : rows, of_rows ? cols : count);
+  };
+  seconds_ = (of_rows ? rows : cols) / 2;
+  buffer_ = half(name + "_first", ceil_div(of_rows ? rows : cols, 2));
+  second_ = half(name + "_second", seconds_);
 }
 
 Expr Matrices::tile(const std::vector<Index>& batch, const Index& row, const Index& col, const Index& rows,
@@ -94,77 +109,55 @@ Expr Matrices::tile(const std::vector<Index>& batch, const Index& row, const Ind
   return builder_.op(tile::Opcode::kTranspose, {there});
 }
 
-void Matrices::add_argument(jit::PackedArguments& arguments, const View& matrices, Layout layout) {
-  arguments.buffer(matrices.data,
-                   layout == Layout::kByColumns ? transposed(matrices).strides : matrices.strides);
-}
-
-PairedMatrices::PairedMatrices(Builder& builder, const std::string& name, DType dtype, Layout layout,
-                               const std::vector<Index>& batch, const Index& rows, const Index& cols,
-                               PairsAlong along)
-    : builder_(builder),
-      dtype_(dtype),
-      turned_(layout == Layout::kByColumns),
-      along_last_(turned_ == (along == PairsAlong::kRows)),
-      seconds_((along == PairsAlong::kRows ? rows : cols) / 2) {
-  const auto buffer = [&](const std::string& which, const Index& count) {
-    std::vector<Index> sizes = batch;
-    const Index other = along == PairsAlong::kRows ? cols : rows;
-    sizes.push_back(along_last_ ? other : count);
-    sizes.push_back(along_last_ ? count : other);
-    std::vector<std::optional<int64_t>> strides(sizes.size());
-    if (layout != Layout::kApart) strides.back() = along_last_ ? 2 : 1;
-    return builder.buffer(name + which, dtype, std::move(sizes), std::move(strides));
-  };
-  first_ = buffer("_first", ceil_div(along == PairsAlong::kRows ? rows : cols, 2));
-  second_ = buffer("_second", seconds_);
-}
-
-Expr PairedMatrices::pairs(const std::vector<Place>& at, const Index& rows, const Index& cols,
-                           bool have_second) const {
+Expr Matrices::pairs_at(const std::vector<Place>& at, const Index& rows, const Index& cols,
+                        bool have_second) const {
   const auto number = [&](int buffer) {
     const Expr loaded = builder_.load(buffer, at, rows, cols);
     return builder_.cast(dtype_ == DType::kBF16 ? builder_.bitcast(loaded, DType::kI16) : loaded,
                          DType::kI32);
   };
   const Expr upper =
-      builder_.op(tile::Opcode::kShl, {number(first_), builder_.constant(DType::kI32, int64_t{16})});
+      builder_.op(tile::Opcode::kShl, {number(buffer_), builder_.constant(DType::kI32, int64_t{16})});
   if (!have_second) return upper;
   return upper | (number(second_) & builder_.constant(DType::kI32, int64_t{0xffff}));
 }
 
-void PairedMatrices::copy(const std::vector<Index>& batch, const Index& row, const Index& col,
-                          const Index& rows, const Index& cols, int local) const {
-  // As the matrix lies in memory.
-  const Index &from_row = turned_ ? col : row, &from_col = turned_ ? row : col,
-              &all_rows = turned_ ? cols : rows, &all_cols = turned_ ? rows : cols;
+void Matrices::copy(const std::vector<Index>& batch, const Index& row, const Index& col, const Index& rows,
+                    const Index& cols, DType dtype, int local, const std::vector<Index>& to) const {
+  if (!pairs_) return builder_.store(local, places(to, {0, 0}), tile(batch, row, col, rows, cols, dtype));
+  const bool of_rows = *pairs_ == PairsAlong::kRows;
   const auto copy = [&](const Index& start, const Index& count, bool have_second) {
-    const Index here = along_last_ ? from_col + start : from_row + start;
-    Expr tile = pairs(places(batch, {along_last_ ? from_row : here, along_last_ ? here : from_col}),
-                      along_last_ ? all_rows : count, along_last_ ? count : all_cols, have_second);
-    if (turned_) tile = builder_.op(tile::Opcode::kTranspose, {tile});
-    const bool to_rows = turned_ == along_last_;
-    builder_.store(local, {to_rows ? start : Index(0), to_rows ? Index(0) : start}, tile);
+    const Index start_row = of_rows ? start : Index(0), start_col = of_rows ? Index(0) : start,
+                from_row = row + start_row, from_col = col + start_col, these_rows = of_rows ? count : rows,
+                these_cols = of_rows ? cols : count;
+    const Expr pairs =
+        turned_ ? builder_.op(tile::Opcode::kTranspose, {pairs_at(places(batch, {from_col, from_row}),
+                                                                  these_cols, these_rows, have_second)})
+                : pairs_at(places(batch, {from_row, from_col}), these_rows, these_cols, have_second);
+    builder_.store(local, places(to, {start_row, start_col}), pairs);
   };
-  const Index &count = along_last_ ? all_cols : all_rows, &first = along_last_ ? from_col : from_row;
-  const Index whole = min(count, seconds_ - first);
+  const Index count = of_rows ? rows : cols, whole = min(count, seconds_ - (of_rows ? row : col));
   copy(0, whole, true);
   copy(whole, count - whole, false);
 }
 
-void PairedMatrices::add_arguments(jit::PackedArguments& arguments, const View& matrices, Layout layout,
-                                   PairsAlong along) {
-  std::vector<int64_t> strides = matrices.strides;
-  int64_t& stride = strides[strides.size() - (along == PairsAlong::kRows ? 2 : 1)];
-  auto* const second =
-      static_cast<std::byte*>(matrices.data) + stride * static_cast<int64_t>(size_of(matrices.dtype));
-  stride *= 2;
-  if (layout == Layout::kByColumns) std::swap(strides.back(), strides[strides.size() - 2]);
-  arguments.buffer(matrices.data, strides);
-  arguments.buffer(second, strides);
+void Matrices::add_argument(jit::PackedArguments& arguments, const View& matrices, Layout layout,
+                            std::optional<PairsAlong> pairs) {
+  View view = matrices;
+  int64_t offset = 0;  // of the second of each pair
+  if (pairs) {
+    int64_t& stride = view.strides[view.strides.size() - (*pairs == PairsAlong::kRows ? 2 : 1)];
+    offset = stride * static_cast<int64_t>(size_of(view.dtype));
+    stride *= 2;
+  }
+  if (layout == Layout::kByColumns) view = transposed(view);
+  arguments.buffer(view.data, view.strides);
+  if (pairs) arguments.buffer(static_cast<std::byte*>(view.data) + offset, view.strides);
 }
 
-bool hold_pairs(DType panels, DType matrices) { return panels == DType::kI32 && matrices != DType::kI32; }
+bool multiplies_pairs(DType dtype) {
+  return dtype == DType::kI8 || (dtype == DType::kBF16 && jit::isa_of_machine() == jit::Isa::kAvx512Dot);
+}
 
 int panel_buffer(Builder& builder, const std::string& name, DType dtype, const std::vector<Index>& batch,
                  const Index& k, const Index& n, int64_t columns) {
@@ -180,7 +173,7 @@ View panels_of(const View& matrices, DType dtype, int64_t columns, void* memory)
   std::vector<int64_t> sizes(matrices.sizes.begin(), matrices.sizes.end() - 2);
   int64_t k = matrices.sizes[sizes.size()];
   const int64_t n = matrices.sizes.back();
-  if (hold_pairs(dtype, matrices.dtype)) k = ceil_div(k, 2);
+  if (pairs_of(dtype, matrices.dtype)) k = ceil_div(k, 2);
   for (const int64_t size : {ceil_div(n, columns), k, columns}) sizes.push_back(size);
   return contiguous(dtype, memory, std::move(sizes));
 }
@@ -196,10 +189,7 @@ Launch pack(const View& matrices, const View& panels) {
     if (d + 2 < rank) blocks *= matrices.sizes[d];
   }
   const Layout layout = layout_of(matrices);
-  if (hold_pairs(panels.dtype, matrices.dtype))
-    PairedMatrices::add_arguments(arguments, matrices, layout, PairsAlong::kRows);
-  else
-    Matrices::add_argument(arguments, matrices, layout);
+  Matrices::add_argument(arguments, matrices, layout, pairs_of(panels.dtype, matrices.dtype));
   arguments.buffer(panels.data, panels.strides);
   KernelTable::Key key;
   for (const DType type : {matrices.dtype, panels.dtype}) key.add(type);
@@ -214,6 +204,13 @@ Launch pack(const View& matrices, const View& panels) {
 View pack_panels(const View& matrices, DType dtype, int64_t columns, const TakeMemory& take,
                  std::vector<Launch>& launches) {
   View panels = panels_of(matrices, dtype, columns, nullptr);
+  if (matrices.dtype == dtype && matrices.sizes.back() == columns && matrices.strides.back() == 1 &&
+      matrices.strides[matrices.strides.size() - 2] == columns) {  // it is one panel
+    panels.data = matrices.data;
+    panels.strides = matrices.strides;
+    panels.strides.insert(panels.strides.end() - 2, 0);
+    return panels;
+  }
   panels = temporary(take, dtype, std::move(panels.sizes));
   launches.push_back(pack(matrices, panels));
   return panels;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,57 +26,46 @@ inline constexpr double kBytesOfProduct = 0.2;
 tile::Expr filled(tile::Builder& builder, DType dtype, double value, const tile::Index& rows,
                   const tile::Index& cols);
 
-/// Matrices of one layout in a buffer of a kernel, the last two of its dimensions.
+/// Along which dimension of a matrix neighbours are pairs (tile::Opcode::kMatmulPairs).
+enum class PairsAlong : uint8_t { kRows, kCols };
+
+/// Matrices of one layout in the last two dimensions of a buffer of a kernel, or, to be copied as pairs, in
+/// two buffers of every second number.
 class Matrices {
  public:
   Matrices(tile::Builder& builder, const std::string& name, DType dtype, Layout layout,
-           const std::vector<tile::Index>& batch, const tile::Index& rows, const tile::Index& cols);
+           const std::vector<tile::Index>& batch, const tile::Index& rows, const tile::Index& cols,
+           std::optional<PairsAlong> pairs = std::nullopt);
 
-  /// Part of the matrix at `batch`, in another type perhaps.
+  /// Part of the matrix at `batch`, in another type perhaps. Not of pairs.
   tile::Expr tile(const std::vector<tile::Index>& batch, const tile::Index& row, const tile::Index& col,
                   const tile::Index& rows, const tile::Index& cols, DType dtype) const;
-
-  /// The argument that such a buffer takes.
-  static void add_argument(jit::PackedArguments& arguments, const View& matrices, Layout layout);
-
- private:
-  tile::Builder& builder_;
-  bool turned_;
-  int buffer_;
-};
-
-/// Which neighbours in a matrix are pairs.
-enum class PairsAlong : uint8_t { kRows, kCols };
-
-/// Matrices of bf16 or i8, which kernels copy as pairs (tile::Opcode::kMatmulPairs) of neighbours along a
-/// dimension: half as many. Where they are an odd number, the last pair's second number is 0.
-class PairedMatrices {
- public:
-  PairedMatrices(tile::Builder& builder, const std::string& name, DType dtype, Layout layout,
-                 const std::vector<tile::Index>& batch, const tile::Index& rows, const tile::Index& cols,
-                 PairsAlong along);
-
-  /// Copies rows x cols pairs, from the one at (row, col) on, to the start of a local buffer of i32.
+  /// The same to a local buffer of that type from the start of the last two dimensions on, at `to` of
+  /// the others. Of pairs, which are i32, rows or columns are half as many; where they are an odd number the
+  /// last pair's second number is 0.
   void copy(const std::vector<tile::Index>& batch, const tile::Index& row, const tile::Index& col,
-            const tile::Index& rows, const tile::Index& cols, int local) const;
+            const tile::Index& rows, const tile::Index& cols, DType dtype, int local,
+            const std::vector<tile::Index>& to = {}) const;
 
-  /// The arguments that such buffers take.
-  static void add_arguments(jit::PackedArguments& arguments, const View& matrices, Layout layout,
-                            PairsAlong along);
+  /// The arguments that the buffers take.
+  static void add_argument(jit::PackedArguments& arguments, const View& matrices, Layout layout,
+                           std::optional<PairsAlong> pairs = std::nullopt);
 
  private:
-  tile::Expr pairs(const std::vector<tile::Place>& at, const tile::Index& rows, const tile::Index& cols,
-                   bool have_second) const;
+  tile::Expr pairs_at(const std::vector<tile::Place>& at, const tile::Index& rows, const tile::Index& cols,
+                      bool have_second) const;
 
   tile::Builder& builder_;
-  DType dtype_;
-  bool turned_, along_last_;
-  tile::Index seconds_;  ///< how many pairs along that dimension have both numbers
-  int first_, second_;   ///< buffers of every second number, from the first and from the second on
+  const DType dtype_;
+  const bool turned_;
+  const std::optional<PairsAlong> pairs_;
+  tile::Index seconds_ = 0;  ///< pairs that have both numbers
+  int buffer_ = -1, second_ = -1;
 };
 
-/// Whether panels of that type of matrices of this one hold pairs along k.
-bool hold_pairs(DType panels, DType matrices);
+/// Whether products of that type are computed as those of pairs: of i8 everywhere, and of bf16 where the
+/// processor has an instruction.
+bool multiplies_pairs(DType dtype);
 
 /// The buffer of panels of a matrix, batch x panels x k x columns; of pairs, `k` is how many.
 int panel_buffer(tile::Builder& builder, const std::string& name, DType dtype,
