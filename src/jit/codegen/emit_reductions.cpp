@@ -255,10 +255,31 @@ void KernelEmitter::fill_states(const Instruction& instruction, const Columns& c
   const DType dtype = type(instruction.operands[0]).dtype;
   const Values identity = e.identity(row_opcode(instruction.opcode), dtype, target_.registers.lanes);
   for (size_t i = 0; i < identity.size(); ++i) {
-    llvm::Value* count = b.CreateMul(columns.states[i].stride, i64(tile::kReduceLanes));
+    llvm::Value* count = b.CreateMul(columns.states[i].stride, used_lanes(instruction, columns));
     for_range(i64(0), count, target_.registers.lanes, [&](llvm::Value* at) {
       store_vector(columns.states[i].dtype, address(columns.states[i], i64(0), at), identity[i]);
     });
+  }
+}
+
+/// Of few rows some lanes take none. To leave these out changes no bit but where merging has a formula of its
+/// own for them.
+llvm::Value* KernelEmitter::used_lanes(const Instruction& instruction, const Columns& columns) {
+  llvm::Value* used = i64(1);
+  for (int half = 1; half < tile::kReduceLanes; half *= 2)
+    used = b.CreateSelect(is_used(instruction, columns, half), i64(int64_t{2} * half), used);
+  return used;
+}
+
+llvm::Value* KernelEmitter::is_used(const Instruction& instruction, const Columns& columns, int lane) {
+  switch (row_opcode(instruction.opcode)) {
+    case Opcode::kRowSum:
+    case Opcode::kRowProd:
+    case Opcode::kRowMax:
+    case Opcode::kRowMin:
+      return b.CreateICmpSGT(index(columns.rows), i64(lane));
+    default:
+      return b.getTrue();
   }
 }
 
@@ -296,15 +317,19 @@ void KernelEmitter::end_block(const Instruction& instruction, const Columns& col
       store_vector(columns.states[i].dtype, address(columns.states[i], lane, at.col), values[i]);
   };
   for (int half = tile::kReduceLanes / 2; half != 0; half /= 2)
-    for_range(i64(0), i64(half), 1, [&](llvm::Value* lane) {
-      set(lane, e.merge(opcode, dtype, state(lane), state(b.CreateAdd(lane, i64(half)))));
+    when(is_used(instruction, columns, half), [&] {
+      for_range(i64(0), i64(half), 1, [&](llvm::Value* lane) {
+        set(lane, e.merge(opcode, dtype, state(lane), state(b.CreateAdd(lane, i64(half)))));
+      });
     });
   const Values result = state(i64(0));
   llvm::Value* number = b.CreateUDiv(at.row, i64(tile::kReduceBlock));
   for (size_t i = 0; i < result.size(); ++i)
     store_vector(columns.partial[i].dtype, address(columns.partial[i], number, at.col), result[i]);
-  for_range(i64(0), i64(tile::kReduceLanes), 1,
-            [&](llvm::Value* lane) { set(lane, e.identity(opcode, dtype, at.lanes)); });
+  when(b.CreateICmpNE(b.CreateAdd(at.row, i64(1)), index(columns.rows)), [&] {
+    for_range(i64(0), i64(tile::kReduceLanes), 1,
+              [&](llvm::Value* lane) { set(lane, e.identity(opcode, dtype, at.lanes)); });
+  });
 }
 
 void KernelEmitter::end_column_reduction(const Instruction& instruction) {

@@ -310,6 +310,9 @@ class KernelEmitter {
   /// All states to the identity.
   void fill_states(const Instruction& instruction, const Columns& columns);
 
+  llvm::Value* used_lanes(const Instruction& instruction, const Columns& columns);
+  llvm::Value* is_used(const Instruction& instruction, const Columns& columns, int lane);
+
   void take_column_reduction(const Instruction& instruction, const Cursor& at);
 
   /// The states of some columns to the result of the block, and to the identity again.
