@@ -62,12 +62,15 @@ AttentionKernel::AttentionKernel(std::string name, const Attention& of, DType su
 
 void AttentionKernel::add_key(KernelTable::Key& key, const std::optional<View>& view) {
   key.add(static_cast<uint8_t>(!view ? 3 : last_stride(*view).value_or(2)));
-  if (view) key.add(view->dtype);
+  if (!view) return;
+  key.add(view->dtype);
+  add_to(key, pairs_of(*view, PairsAlong::kCols));
 }
 
 void AttentionKernel::add_key(KernelTable::Key& key, const Attention& of) {
   add_key(key, of.query);
   for (const View& view : {transposed(of.key), of.value}) key.add(layout_of(view));
+  for (const View& view : {of.key, of.value}) add_to(key, pairs_of(view, PairsAlong::kCols));
   for (const auto& view : {of.bias, of.mask}) add_key(key, view);
   for (const bool is : {of.bias_is_scaled, of.mask_hides, of.band.has_least(), of.band.has_most(),
                         of.prefix != 0, of.dropout.keep != 1, of.dropout.bits.has_value()})
@@ -167,31 +170,27 @@ namespace {
 Layout layout_of_rows(const View& rows) {
   return rows.strides.back() == 1 ? Layout::kByRows : Layout::kApart;
 }
-std::optional<PairsAlong> pairs_along(PairsAlong width, const View& view) {
-  return multiplies_pairs(view.dtype) ? std::optional(width) : std::nullopt;
-}
-
 }  // namespace
 
 Matrices AttentionKernel::rows_of(const std::string& name, const View& view, const Index& heads,
                                   const Index& tokens, const Index& width) {
   return {builder_,          name,   view.dtype, layout_of_rows(view),
-          {batches_, heads}, tokens, width,      pairs_along(PairsAlong::kCols, view)};
+          {batches_, heads}, tokens, width,      pairs_of(view, PairsAlong::kCols)};
 }
 
 Matrices AttentionKernel::turned_of(const std::string& name, const View& view, const Index& heads,
                                     const Index& tokens, const Index& width) {
   return {builder_,          name,  view.dtype, layout_of(transposed(view)),
-          {batches_, heads}, width, tokens,     pairs_along(PairsAlong::kRows, view)};
+          {batches_, heads}, width, tokens,     pairs_of(transposed(view), PairsAlong::kRows)};
 }
 
 void AttentionKernel::add_rows(jit::PackedArguments& arguments, const View& rows) {
-  Matrices::add_argument(arguments, rows, layout_of_rows(rows), pairs_along(PairsAlong::kCols, rows));
+  Matrices::add_argument(arguments, rows, layout_of_rows(rows), pairs_of(rows, PairsAlong::kCols));
 }
 
 void AttentionKernel::add_turned(jit::PackedArguments& arguments, const View& rows) {
   const View turned = transposed(rows);
-  Matrices::add_argument(arguments, turned, layout_of(turned), pairs_along(PairsAlong::kRows, rows));
+  Matrices::add_argument(arguments, turned, layout_of(turned), pairs_of(turned, PairsAlong::kRows));
 }
 
 Expr AttentionKernel::given_product(const Expr& left, const Expr& right) {

@@ -37,7 +37,7 @@ constexpr int64_t kLeastPackedBytes = 1 << 16, kMostRowsOfPacked = 1 << 11;
 struct Form {
   DType sums;
   Layout left, right;
-  bool pairs = false;    ///< copies and panels hold pairs along k
+  std::optional<Pairs> left_pairs = {}, right_pairs = {};  ///< which copies and panels hold, along k
   bool small = false;    ///< left has fewer rows than a step, which is read in place
   int64_t rows = kRows;  ///< of a step: kRows, or all that there are, or what divides few rows best
   int64_t columns = 0;   ///< of a step: as many as registers hold sums of, or few, so that a copy fits the
@@ -49,17 +49,17 @@ struct Form {
   bool narrow = false;  ///< right is one panel, filled up with zeros, and left is read in place
 
   /// What copies and panels hold.
-  DType factors() const { return pairs ? DType::kI32 : sums; }
-  std::optional<PairsAlong> along(PairsAlong k) const { return pairs ? std::optional(k) : std::nullopt; }
+  DType factors() const { return has_pairs() ? DType::kI32 : sums; }
+  bool has_pairs() const { return left_pairs.has_value(); }
   /// Of a block of products.
-  int64_t depth() const { return pairs ? kDepth / 2 : kDepth; }
+  int64_t depth() const { return has_pairs() ? kDepth / 2 : kDepth; }
 
   /// A block has a copy of what it reads of left, and of each panel of right, as factors. Where it is small,
   /// left is copied at once.
-  bool copies_left() const { return pairs || (!small && !narrow); }
+  bool copies_left() const { return has_pairs() || (!small && !narrow); }
   bool copies_right() const {
     if (panels) return panel_type != factors() && !small;
-    return pairs || narrow || right != Layout::kByRows || !small;
+    return has_pairs() || narrow || right != Layout::kByRows || !small;
   }
 };
 
@@ -109,7 +109,7 @@ class GemmKernel {
   void declare() {
     const Index batches = builder_.size("batch"), m = builder_.size("m"), n = builder_.size("n");
     const Index k = builder_.size("k");
-    k_ = form_.pairs ? ceil_div(k, 2) : k;
+    k_ = form_.has_pairs() ? ceil_div(k, 2) : k;
     const Index down = builder_.size("down"), across = builder_.size("across");
     builder_.grid(batches * down * across);
     batch_ = Index::block() / across / down;
@@ -128,13 +128,11 @@ class GemmKernel {
                 block_cols = most(across, n, form_.columns);
 
     const std::vector<Index> batch = {batches};
-    left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k,
-                  form_.along(PairsAlong::kCols));
+    left_.emplace(builder_, "left", call_.left.dtype, form_.left, batch, m, k, form_.left_pairs);
     if (form_.panels)
       panels_ = panel_buffer(builder_, "right", form_.panel_type, batch, k_, n, form_.panel_columns);
     else
-      right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k, n,
-                     form_.along(PairsAlong::kRows));
+      right_.emplace(builder_, "right", call_.right.dtype, form_.right, batch, k, n, form_.right_pairs);
     const auto last = [](const View& view) {
       const int64_t stride = view.strides[2];
       return stride == 0 || stride == 1 ? std::optional(stride) : std::nullopt;
@@ -221,7 +219,7 @@ class GemmKernel {
     const Expr left = form_.copies_left()
                           ? builder_.load(left_copy_, {row, form_.small ? first : Index(0)}, rows, depth)
                           : left_->tile({batch_}, row_ + row, first, rows, depth, form_.sums);
-    const auto opcode = form_.pairs ? tile::Opcode::kMatmulPairs : tile::Opcode::kMatmul;
+    const auto opcode = form_.has_pairs() ? tile::Opcode::kMatmulPairs : tile::Opcode::kMatmul;
     add(row, col, builder_.op(opcode, {left, right, zeros(rows, cols)}));
   }
 
@@ -266,6 +264,8 @@ KernelTable::Key key_of(const GemmCall& call, const Form& form) {
   key.add(call.left.dtype);
   key.add(call.out.dtype);
   key.add(form.left);
+  add_to(key, form.left_pairs);
+  add_to(key, form.right_pairs);
   key.add(layout_of(call.out));
   key.add(static_cast<uint8_t>(form.small));
   key.add(static_cast<uint8_t>(form.rows));
@@ -341,7 +341,7 @@ bool is_narrow(const GemmCall& call, DType sums) {
 /// How many rows a step has: of few rows what divides them best. Steps of fewer rows load more for a product,
 /// and the last one takes longer where it is not whole.
 int64_t rows_of_step(int64_t m) {
-  constexpr int64_t kFew = 48;
+  constexpr int64_t kFew = 130;
   if (m < kRows || m >= kFew) return std::min(m, kRows);
   int64_t best = kRows;
   double least = std::numeric_limits<double>::infinity();
@@ -380,7 +380,8 @@ Form form_of(const GemmCall& call) {
   Form form = {.sums = sum_type(call.left.dtype),
                .left = layout_of(call.left),
                .right = layout_of(call.right),
-               .pairs = multiplies_pairs(call.left.dtype),
+               .left_pairs = pairs_of(call.left, PairsAlong::kCols),
+               .right_pairs = pairs_of(call.right, PairsAlong::kRows),
                .small = m < kRows,
                .rows = rows_of_step(m)};
   form.narrow = !call.packed && is_narrow(call, form.sums);
@@ -463,11 +464,11 @@ std::vector<Launch> prepare(const GemmCall& given, const TakeMemory& take) {
   for (const int64_t size : {call.out.sizes[0], m, call.out.sizes[2], k, blocks.down, blocks.across})
     arguments.size(size);
   const auto add = [&](const View& view) { arguments.buffer(view.data, view.strides); };
-  Matrices::add_argument(arguments, call.left, form.left, form.along(PairsAlong::kCols));
+  Matrices::add_argument(arguments, call.left, form.left, form.left_pairs);
   if (form.panels)
     add(call.right);
   else
-    Matrices::add_argument(arguments, call.right, form.right, form.along(PairsAlong::kRows));
+    Matrices::add_argument(arguments, call.right, form.right, form.right_pairs);
   for (const View& operand : call.operands) add(operand);
   add(call.out);
   for (const double number : call.numbers)

@@ -26,16 +26,27 @@ inline constexpr double kBytesOfProduct = 0.2;
 tile::Expr filled(tile::Builder& builder, DType dtype, double value, const tile::Index& rows,
                   const tile::Index& cols);
 
-/// Along which dimension of a matrix neighbours are pairs (tile::Opcode::kMatmulPairs).
-enum class PairsAlong : uint8_t { kRows, kCols };
+/// Whether products of that type are computed as those of pairs (tile::Opcode::kMatmulPairs): of i8
+/// everywhere, and of bf16 where the processor has an instruction.
+bool multiplies_pairs(DType dtype);
 
-/// Matrices of one layout in the last two dimensions of a buffer of a kernel, or, to be copied as pairs, in
-/// two buffers of every second number.
+/// Along which dimension of matrices neighbours are pairs.
+enum class PairsAlong : uint8_t { kRows, kCols };
+struct Pairs {
+  PairsAlong along;
+  bool are_words;  ///< of memory, of 32 bits, the first number in the lower half
+};
+/// Those that products of such matrices are computed of, if any.
+std::optional<Pairs> pairs_of(const View& matrices, PairsAlong along);
+void add_to(KernelTable::Key& key, const std::optional<Pairs>& pairs);
+
+/// Matrices of one layout in the last two dimensions of a buffer of a kernel; or, to be copied as pairs, in
+/// two: of the first number of each, and of the second ones, or of whole pairs.
 class Matrices {
  public:
   Matrices(tile::Builder& builder, const std::string& name, DType dtype, Layout layout,
            const std::vector<tile::Index>& batch, const tile::Index& rows, const tile::Index& cols,
-           std::optional<PairsAlong> pairs = std::nullopt);
+           std::optional<Pairs> pairs = std::nullopt);
 
   /// Part of the matrix at `batch`, in another type perhaps. Not of pairs.
   tile::Expr tile(const std::vector<tile::Index>& batch, const tile::Index& row, const tile::Index& col,
@@ -49,7 +60,7 @@ class Matrices {
 
   /// The arguments that the buffers take.
   static void add_argument(jit::PackedArguments& arguments, const View& matrices, Layout layout,
-                           std::optional<PairsAlong> pairs = std::nullopt);
+                           std::optional<Pairs> pairs = std::nullopt);
 
  private:
   tile::Expr pairs_at(const std::vector<tile::Place>& at, const tile::Index& rows, const tile::Index& cols,
@@ -58,14 +69,10 @@ class Matrices {
   tile::Builder& builder_;
   const DType dtype_;
   const bool turned_;
-  const std::optional<PairsAlong> pairs_;
-  tile::Index seconds_ = 0;  ///< pairs that have both numbers
+  const std::optional<Pairs> pairs_;
+  tile::Index whole_ = 0;  ///< how many pairs have both numbers
   int buffer_ = -1, second_ = -1;
 };
-
-/// Whether products of that type are computed as those of pairs: of i8 everywhere, and of bf16 where the
-/// processor has an instruction.
-bool multiplies_pairs(DType dtype);
 
 /// The buffer of panels of a matrix, batch x panels x k x columns; of pairs, `k` is how many.
 int panel_buffer(tile::Builder& builder, const std::string& name, DType dtype,
