@@ -10,8 +10,8 @@
 namespace anynpu::jit {
 namespace {
 
-constexpr int kUnrolled = 4;   // steps along k in a turn
-constexpr int kLastTurns = 8;  // as long as it takes to fetch from the second cache and beyond
+constexpr int64_t kUnrolled = 4;   // steps along k in a turn
+constexpr int64_t kLastTurns = 8;  // as long as it takes to fetch from the second cache and beyond
 
 }  // namespace
 
@@ -119,7 +119,7 @@ void KernelEmitter::product(const Instruction& instruction, const SumBlock& bloc
     llvm::Value* last_turns = b.CreateSub(unrolled, i64(kLastTurns * kUnrolled));
     sums = for_range(i64(0), unrolled, kUnrolled, sums, [&](llvm::Value* k, Values next) {
       if (near_end) when(b.CreateICmpEQ(k, last_turns), near_end);
-      for (int i = 0; i < kUnrolled; ++i)
+      for (int64_t i = 0; i < kUnrolled; ++i)
         next = add_products(instruction, block, b.CreateAdd(k, i64(i)), next);
       return next;
     });

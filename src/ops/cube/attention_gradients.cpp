@@ -6,8 +6,6 @@
 
 namespace anynpu::ops {
 
-using tile::Opcode;
-
 GradientKernel::GradientKernel(std::string name, const AttentionBackward& call, DType sums)
     : AttentionKernel(std::move(name), call.of, sums),
       call_(call),
