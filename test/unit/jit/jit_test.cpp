@@ -44,6 +44,25 @@ TEST(Jit, RandomProgramsGiveWhatTheInterpreterGives) {
   }
 }
 
+/// Of fewer rows than states, of as many, and of some blocks.
+TEST(Jit, ReductionsOverFewRowsGiveWhatTheInterpreterGives) {
+  const tile::Kernel kernel = parse(R"(
+  kernel @reductions(%x: f32[?r, ?c], %y: f32[7, ?c], %i: i64[1, ?c]) grid(1) {
+    %a = load %x[0, 0] : tile<?r x ?c, f32>
+    store %y[0, 0], (col_sum %a)
+    store %y[1, 0], (col_prod %a)
+    store %y[2, 0], (col_max %a)
+    store %y[3, 0], (col_min %a)
+    %mean, %squares = col_moments %a
+    store %y[4, 0], %mean
+    store %y[5, 0], %squares
+    store %i[0, 0], (col_argmax %a)
+  })")[0];
+  std::mt19937_64 random(3);
+  for (const int64_t rows : {0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 32, 33, 512, 513, 1030})
+    expect_no_difference(tile::make_workload(kernel, {rows, 37}, tile::Layout::kRandom, random));
+}
+
 class JitKernels : public testing::Test {
  protected:
   static std::vector<float> wave(size_t count) {

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "elements.h"
+#include "jit/product_block.h"
 
 namespace anynpu::ops {
 namespace {
@@ -15,18 +17,18 @@ using Random = std::mt19937_64;
 
 enum class Order : uint8_t { kRows, kColumns, kApart };
 
-/// Matrices in some layout, with gaps of a few elements.
+/// Matrices in some layout, with gaps of a few elements between rows or columns.
 struct Matrices {
   Elements elements;
   View view;
 
-  Matrices(DType dtype, std::array<int64_t, 3> sizes, Order order)
+  Matrices(DType dtype, std::array<int64_t, 3> sizes, Order order, int64_t gap = 1)
       : elements(dtype, static_cast<size_t>(sizes[0] * (sizes[1] + 3) * (sizes[2] + 3) * 2 + 64)) {
     view = {dtype, elements.data(), {sizes.begin(), sizes.end()}, {0, 0, 0}};
     const int64_t inner = order == Order::kApart ? 2 : 1;
     const size_t last = order == Order::kColumns ? 1 : 2, other = 3 - last;
     view.strides[last] = inner;
-    view.strides[other] = inner * sizes[last] + 1;
+    view.strides[other] = inner * sizes[last] + gap;
     view.strides[0] = view.strides[other] * sizes[other] + 2;
   }
   size_t at(int64_t b, int64_t i, int64_t j) const {
@@ -100,22 +102,26 @@ TEST_F(Gemm, IsTheSumInTheOrderOfTheContract) {
     std::array<int64_t, 4> sizes;  // batch, m, n, k
   };
   const Case cases[] = {
-      {DType::kF32, {1, 1, 1, 1}},    {DType::kF32, {2, 7, 17, 5}},    {DType::kF32, {1, 1, 300, 256}},
-      {DType::kF32, {1, 5, 33, 513}}, {DType::kF32, {1, 2, 100, 300}}, {DType::kF32, {1, 200, 40, 300}},
-      {DType::kF32, {3, 4, 8, 0}},    {DType::kF32, {2, 210, 70, 30}}, {DType::kBF16, {1, 13, 50, 270}},
-      {DType::kF16, {1, 3, 70, 600}}, {DType::kF16, {2, 6, 16, 64}},   {DType::kF64, {1, 19, 23, 260}},
-      {DType::kI32, {1, 9, 20, 30}},  {DType::kI8, {1, 8, 33, 300}},
+      {DType::kF32, {1, 1, 1, 1}},     {DType::kF32, {2, 7, 17, 5}},      {DType::kF32, {1, 1, 300, 256}},
+      {DType::kF32, {1, 5, 33, 513}},  {DType::kF32, {1, 2, 100, 300}},   {DType::kF32, {1, 200, 40, 300}},
+      {DType::kF32, {3, 4, 8, 0}},     {DType::kF32, {2, 210, 70, 30}},   {DType::kBF16, {1, 13, 50, 270}},
+      {DType::kF16, {1, 3, 70, 600}},  {DType::kF16, {2, 6, 16, 64}},     {DType::kF64, {1, 19, 23, 260}},
+      {DType::kI32, {1, 9, 20, 30}},   {DType::kI8, {1, 8, 33, 300}},     {DType::kI8, {2, 3, 70, 513}},
+      {DType::kBF16, {2, 3, 70, 515}}, {DType::kBF16, {1, 200, 70, 300}}, {DType::kBF16, {1, 100, 20, 1}},
   };
   for (const auto& [dtype, sizes] : cases)
     for (int turn = 0; turn < 4; ++turn) {
       const auto [batch, m, n, k] = sizes;
       const auto order = [&] { return static_cast<Order>(random_() % 3); };
+      const auto gap = [&] {
+        return static_cast<int64_t>(random_() % 3);
+      };  // pairs are words of memory or not
       const Order left_order = order(), right_order = order(), out_order = order();
       SCOPED_TRACE(concat(tile::name_of(dtype), " ", batch, " ", m, " ", n, " ", k, ", orders ",
                           static_cast<int>(left_order), static_cast<int>(right_order),
                           static_cast<int>(out_order)));
       const DType sums = sum_type(dtype), result = dtype == DType::kI8 ? DType::kI32 : dtype;
-      Matrices left(dtype, {batch, m, k}, left_order), right(dtype, {batch, k, n}, right_order),
+      Matrices left(dtype, {batch, m, k}, left_order, gap()), right(dtype, {batch, k, n}, right_order, gap()),
           out(result, {batch, m, n}, out_order);
       for (Matrices* matrices : {&left, &right, &out}) matrices->fill(random_);
       Matrices wanted = out;
@@ -146,7 +152,7 @@ TEST_F(Gemm, IsTheSumInTheOrderOfTheContract) {
 
 TEST_F(Gemm, MachineCodeDoesWhatTheInterpreterDoes) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kF64})
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64})
     for (const std::array<int64_t, 3> sizes : {std::array<int64_t, 3>{7, 20, 9}, {3, 40, 260}, {200, 5, 3}}) {
       Matrices left(dtype, {1, sizes[0], sizes[2]}, Order::kColumns),
           right(dtype, {1, sizes[2], sizes[1]}, Order::kColumns),
@@ -223,6 +229,19 @@ TEST_F(Gemm, LaunchesKnowWhatTheyWrite) {
     for (const size_t word : launch.written())
       written.push_back(reinterpret_cast<const void*>(launch.arguments().words()[word]));
   EXPECT_EQ(written, (std::vector<const void*>{panels.data(), out.view.data}));
+}
+
+TEST_F(Gemm, TakesAPanelWhereItLies) {
+  const int64_t m = 300, k = 40, n = jit::product_columns(DType::kF32, jit::kProductRows);
+  Matrices left(DType::kF32, {1, m, k}, Order::kRows), right(DType::kF32, {1, k, n}, Order::kRows, 0),
+      out(DType::kF32, {1, m, n}, Order::kRows);
+  left.fill(random_);
+  right.fill(random_);
+  const auto no_memory = [](int64_t) -> void* { throw std::logic_error("the matrix is packed"); };
+  for (const Launch& launch : prepare({left.view, right.view, out.view}, no_memory)) launch.run(1);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      ASSERT_EQ(out.elements.get<double>(out.at(0, i, j)), sum_of(DType::kF32, left, right, 0, i, j));
 }
 
 TEST_F(Gemm, SaysWhatDoesNotFit) {
