@@ -151,6 +151,17 @@ def test_results_go_where_they_are_to():
     assert torch.addmm(nan.npu(), x.npu(), y.npu(), alpha=0).isnan().all()
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_results_have_the_same_bits_wherever_they_go(dtype):
+    left, right = random(31, 255, dtype=dtype).npu(), random(255, 70, dtype=dtype).npu()
+    matrices = layouts(right).values()
+    outs = [torch.empty(31, 70, dtype=dtype).npu(), torch.empty(70, 31, dtype=dtype).npu().mT]
+    torch_npu.reset_fallback_stats()
+    results = [torch.mm(left, matrix, out=out).clone() for matrix in matrices for out in outs]
+    assert torch_npu.fallback_stats()["fallbacks"] == 0
+    assert all(result.equal(left @ right) for result in results)
+
+
 def test_nans_and_infinities():
     x, y = torch.randn(20, 300), torch.randn(300, 30)
     x[3, 5], x[7, 299], y[0, 11] = float("inf"), float("nan"), -float("inf")

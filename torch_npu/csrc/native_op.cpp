@@ -226,7 +226,8 @@ bool takes_result(const at::Tensor& out, at::IntArrayRef sizes, c10::ScalarType 
          at::has_internal_overlap(out) == at::MemOverlap::No &&
          std::all_of(operands.begin(), operands.end(), [&](const at::Tensor& operand) {
            return operand.device() == out.device() &&
-                  at::get_overlap_status(out, operand) == at::MemOverlapStatus::No;
+                  (!out.is_alias_of(operand) ||
+                   at::get_overlap_status(out, operand) == at::MemOverlapStatus::No);
          });
 }
 
